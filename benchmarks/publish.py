@@ -19,7 +19,8 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.gold.sinks.topic import to_messages
-from pulsar_lakehouse.jobs.steps import landing, publishing
+from pulsar_lakehouse.jobs.delivery import publishing
+from pulsar_lakehouse.jobs.steps import landing
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.produce import BATCH_BYTES, PENDING

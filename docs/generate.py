@@ -61,8 +61,8 @@ def pages_of_types() -> dict[str, str]:
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n\nThe same texts as `lakehouse COMMAND --help`.\n"
-    yield "Exit codes: 0 done; 1 failed; 2 wrong usage; 75 another process is writing a table; 78 failed, and would"
-    yield "fail again, such as for a wrong declaration; 130 interrupted.\n"
+    yield "Exit codes: 0 done; 1 failed; 2 wrong usage; 75 another process is writing a table, or what `wait` waits for"
+    yield "has not come; 78 failed, and would fail again, such as for a wrong declaration; 130 interrupted.\n"
     yield from _command(typer.main.get_command(app), "lakehouse")
 
 

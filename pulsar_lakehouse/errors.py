@@ -51,6 +51,13 @@ class BusyError(LakehouseError):
     """EX_TEMPFAIL of sysexits.h: try again later."""
 
 
+class NotYetError(LakehouseError):
+    """What was waited for has not come."""
+
+    exit_code = 75
+    """EX_TEMPFAIL of sysexits.h: try again later."""
+
+
 class ReconciliationError(LakehouseError):
     """Rows were lost, are in two places, or are not those of the database that they are from."""
 

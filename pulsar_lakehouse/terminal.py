@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -37,6 +38,11 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"
     return f"{max(int(seconds), 0)} s"
+
+
+def moment(at: datetime) -> str:
+    """The time with all digits of its second that are not zero."""
+    return f"{at:%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
 
 
 class Terminal(Console):

@@ -1,7 +1,9 @@
+from datetime import datetime
+
 import pytest
 from rich.text import Text
 
-from pulsar_lakehouse.terminal import Terminal, one_line, visible
+from pulsar_lakehouse.terminal import Terminal, moment, one_line, visible
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,11 @@ def test_nothing_that_is_printed_is_markup_or_reaches_the_terminal(
     monkeypatch.setenv("FORCE_COLOR", "1")
     Terminal().print(what)
     assert capsys.readouterr().out == r"\x1b]0;title [link=http://e]go[/] :smile:" + "\n"
+
+
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [("2026-01-02T03:04:00", "2026-01-02 03:04:00"), ("2026-01-02T03:04:10.120", "2026-01-02 03:04:10.12")],
+)
+def test_a_moment_has_the_fraction_of_its_second(time: str, shown: str) -> None:
+    assert moment(datetime.fromisoformat(time)) == shown

@@ -9,11 +9,13 @@ def main() -> NoReturn:
     os.umask(0o077)  # other users can't read what this process and its children write
     try:
         from pulsar_lakehouse.errors import LakehouseError
-        from pulsar_lakehouse.passed_settings import take
         from pulsar_lakehouse.terminal import one_line
 
         try:
-            take()
+            if "LAKEHOUSE_HANDED_OVER" in os.environ:  # or else there is no need to load the settings here
+                from pulsar_lakehouse.passed_settings import take
+
+                take()
             from pulsar_lakehouse.cli.commands import main
         except LakehouseError as error:  # such as a wrong declaration
             sys.stderr.write(one_line(f"lakehouse: {error}") + "\n")

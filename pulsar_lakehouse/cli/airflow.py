@@ -7,7 +7,7 @@ from pulsar_lakehouse.cli.extras import require_extra
 from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.settings import load_settings
 
-app = typer.Typer(help="Start and stop a local Airflow that schedules the pipeline.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

@@ -11,20 +11,14 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.reconcile import refuse_broken
+from pulsar_lakehouse.cli.refresh import show_refreshed
 from pulsar_lakehouse.domains import DOMAINS, Workload, workload_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.jobs.delivery import refreshing
 from pulsar_lakehouse.jobs.pipeline_status import status_of
-from pulsar_lakehouse.jobs.steps import (
-    create_tables,
-    landing,
-    open_lake,
-    reconcile_all,
-    refreshing,
-    run_all,
-    run_landed,
-)
+from pulsar_lakehouse.jobs.steps import create_tables, landing, open_lake, reconcile_all, run_all, run_landed
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.leases.leases import home_lock, write_lease
 from pulsar_lakehouse.local import broker
@@ -96,13 +90,13 @@ def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> tuple[
     before = [_places(lake.settings, facts) for facts in pipeline.enrichments]
     for facts, (_, waited) in zip(pipeline.enrichments, before, strict=True):
         report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
-    report.refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
+    show_refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
     report.say(f"\n2. {workload.LATE}", "bold")
     _produce(lake.settings, endpoint, workload.late)
     report.outcomes(run_all(lake))
     for facts, (held, waited) in zip(pipeline.enrichments, before, strict=True):
         _show_moves(lake.settings, facts, held, waited)
-    report.refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
+    show_refreshed(refreshing(lake, pipeline.sql_tables), lake.settings)
     report.say("\n3. What there is now", "bold")
     found = status_of(lake.settings)
     report.OUT.print(report.tables(found.tables, found.freshness))

@@ -4,7 +4,8 @@ from functools import partial
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import Every, seconds
-from pulsar_lakehouse.jobs.steps import open_lake_with, publishing, require
+from pulsar_lakehouse.jobs.delivery import publishing
+from pulsar_lakehouse.jobs.steps import open_lake_with, require
 from pulsar_lakehouse.jobs.streams import catch_up, keep_up
 from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.pipeline.loading import pipeline_of

@@ -1,13 +1,16 @@
 """`lakehouse quarantine`: inspect what is held back, and decide what happens to it."""
 
 import getpass
-from typing import Annotated
+from dataclasses import asdict
+from itertools import groupby
+from typing import Annotated, Any
 
 import duckdb
 import typer
 
-from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli import report, shapes
 from pulsar_lakehouse.cli.arguments import Facts, Note
+from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jobs.quarantine import (
@@ -15,7 +18,7 @@ from pulsar_lakehouse.jobs.quarantine import (
     ask,
     choose,
     left_out_by_reason,
-    malformed_by_topic,
+    malformed_by_reason,
     waiting_by_state,
 )
 from pulsar_lakehouse.jobs.retry_malformed import retry_changes, retry_facts
@@ -23,7 +26,7 @@ from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
 
-app = typer.Typer(help="Inspect, retry, release or discard what is held back.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Reason = Annotated[str, typer.Option(help="Only facts that wait for this reason, such as missing or deleted.")]
 Entity = Annotated[str, typer.Option(help="Only facts that wait for this entity, such as users.")]
@@ -33,23 +36,43 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
 
 
 @app.command()
-def inspect(facts: Facts = "", reason: Reason = "", entity: Entity = "", key: Key = "", older_than: Days = 0) -> None:
+def inspect(
+    facts: Facts = "",
+    reason: Reason = "",
+    entity: Entity = "",
+    key: Key = "",
+    older_than: Days = 0,
+    as_json: AsJson = False,
+) -> None:
     """Show which facts wait, for what and since when; which messages are malformed, and which rows SQL tables lack."""
     settings = load_settings()
     filtered = bool(facts or reason or entity or key or older_than)
+    waiting = []
     if filtered or pipeline_of(settings).enrichments:
         chosen = choose(settings, facts, reason=reason, entity=entity, key=key, days=older_than)
-        found = waiting_by_state(settings, chosen)
-        title = f"Waiting {chosen.enrichment.topic.name}, by each state that they lack"
-        report.rows(found.columns, found.fetchall(), title=title)
-    if not filtered:
-        _show_if_any(malformed_by_topic(settings), title="Malformed messages")
-    _show_if_any(left_out_by_reason(settings), title="Rows that SQL tables leave out")
+        rows, topic = _rows(waiting_by_state(settings, chosen)), chosen.enrichment.topic.name
+        waiting = [shapes.Waiting(topic=topic, **row) for row in rows]
+    malformed = [] if filtered else [shapes.Malformed(**row) for row in _rows(malformed_by_reason(settings))]
+    sql_rows = [shapes.SqlRows(**row) for row in _rows(left_out_by_reason(settings))]
+    found = shapes.Quarantine(waiting=waiting, malformed=malformed, sql_rows=sql_rows)
+    if as_json:
+        shapes.show(found)
+    else:
+        _show(found)
 
 
-def _show_if_any(found: duckdb.DuckDBPyRelation | None, *, title: str) -> None:
-    if found is not None and (rows := found.fetchall()):
-        report.rows(found.columns, rows, title=title)
+def _rows(found: duckdb.DuckDBPyRelation | None) -> list[dict[str, Any]]:
+    return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()] if found is not None else []
+
+
+def _show(found: shapes.Quarantine) -> None:
+    for topic, waiting in groupby(found.waiting, key=lambda each: each.topic):
+        columns = ["reason", "entity", topic, "oldest", "keys", "such as", "tried", "since", "expired"]
+        rows = [list(asdict(each).values())[1:] for each in waiting]
+        report.rows(columns, rows, title=f"Waiting {topic}, by each state that they lack")
+    for title, those in (("Malformed messages", found.malformed), ("Rows that SQL tables leave out", found.sql_rows)):
+        if those:
+            report.rows(list(asdict(those[0])), [list(asdict(each).values()) for each in those], title=title)
 
 
 @app.command("release", help="Retry waiting facts in the next batch, including expired ones.")

@@ -1,22 +1,25 @@
 """What several commands print, and the note of a run."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pulsar_lakehouse.expectations.results import Result
-from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
-from pulsar_lakehouse.gold.sql.refresh import Refreshed
-from pulsar_lakehouse.inspection.table_status import TableStatus
-from pulsar_lakehouse.jobs.retention import State
-from pulsar_lakehouse.jobs.streams import Outcome
-from pulsar_lakehouse.reconciliation import Reconciliation
-from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.terminal import Terminal, duration, one_line
+from pulsar_lakehouse.terminal import Terminal, duration, moment, one_line
+
+if TYPE_CHECKING:  # a command loads those of which it has some to print
+    from pulsar_lakehouse.expectations.results import Result
+    from pulsar_lakehouse.inspection.table_status import TableStatus
+    from pulsar_lakehouse.jobs.retention import State
+    from pulsar_lakehouse.jobs.streams import Outcome
+    from pulsar_lakehouse.reconciliation import Reconciliation
+    from pulsar_lakehouse.settings import Settings
 
 OUT = Terminal()
 
@@ -49,18 +52,6 @@ def outcomes(done: Iterable[Outcome]) -> None:
     for each in done:
         line = f" {each.name:<{max(width, 14)}} {each.rows:>11,} rows in {each.seconds:5.1f} s"
         OUT.print(Text.assemble(("✓", "green"), line), soft_wrap=True)
-
-
-def refreshed(done: Iterable[Refreshed], settings: Settings) -> None:
-    """Print what each refresh did, and, also as a note, which rows it left out."""
-    for each in done:
-        changes = f"{each.inserted:,} inserted, {each.updated:,} updated, {each.deleted:,} deleted"
-        say(f"{each.table}: {each.kind} ({each.reason}): {changes}")
-        if each.quarantined:
-            line = f"{each.table}: {each.quarantined:,} in {SQL_ROWS.name}"
-            line += f", such as: {each.failing[0]}" if each.failing else ""
-            say(line)
-            note([line], settings)
 
 
 def quality(results: Sequence[Result]) -> None:
@@ -117,17 +108,18 @@ def states(kept: Iterable[State]) -> Grid:
 
 def rows(columns: Sequence[str], values: Iterable[Sequence[object]], *, title: str | None = None) -> None:
     """Print values of any type."""
-    texts = ([one_line(_cell(value)) for value in row] for row in values)
+    texts = ([one_line(cell(value)) for value in row] for row in values)
     OUT.print(grid([one_line(name) for name in columns], texts, title=title))
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """A value as tables show it."""
     match value:
         case float():
             return f"{value:,.2f}"
         case datetime():
-            return f"{value:%Y-%m-%d %H:%M:%S}"
-    return whole(value, inner=_cell)
+            return moment(value)
+    return whole(value, inner=cell)
 
 
 def whole(value: object, inner: Callable[[object], str] | None = None) -> str:

@@ -9,6 +9,7 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import Every, seconds
 from pulsar_lakehouse.cli.extras import require_extra
 from pulsar_lakehouse.cli.reconcile import reconcile
+from pulsar_lakehouse.cli.refresh import show_refreshed
 from pulsar_lakehouse.cli.validate import NEEDED, show_results
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jobs.metrics import Pulse, serve_metrics
@@ -47,7 +48,7 @@ def run_command(
             reconcile(lake)
             if through_sql:
                 show_results(validate_tables(lake, only_new=True), settings)
-                report.refreshed(refresh_each(lake, sql_tables), settings)
+                show_refreshed(refresh_each(lake, sql_tables), settings)
         else:
             pulse, look = Pulse(), partial(look_around, lake)
             if settings.metrics.port is not None:

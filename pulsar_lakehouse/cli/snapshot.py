@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.cli import report, shapes
+from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.jobs import snapshots
 from pulsar_lakehouse.jobs.steps import open_lake, open_lake_between_rounds
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
 
-app = typer.Typer(help="Name the present versions of all tables, and go back to them.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The name of a snapshot.")]
 
@@ -26,21 +27,28 @@ def create(name: Annotated[str, typer.Argument(help="A name for the snapshot, su
 
 
 @app.command("list")
-def list_snapshots() -> None:
+def list_snapshots(as_json: AsJson = False) -> None:
     """Show all snapshots, and the size of files that are kept only for them."""
     settings = load_settings()
     tables = snapshots.restorable(pipeline_of(settings))
+    found = [
+        shapes.Snapshot(
+            snapshot=each.name,
+            created_at=each.created_at,
+            tables=len(each.tables),
+            rows=sum(table.rows for table in each.tables.values()),
+            bytes_kept=snapshots.held_bytes(settings, each, tables),
+        )
+        for each in snapshots.snapshots(settings)
+    ]
+    if as_json:
+        shapes.show(shapes.Snapshots(snapshots=found))
+        return
     report.rows(
         ["snapshot", "created", "tables", "rows", "MB kept for it"],
         [
-            (
-                each.name,
-                each.created_at,
-                len(each.tables),
-                f"{sum(table.rows for table in each.tables.values()):,}",
-                f"{snapshots.held_bytes(settings, each, tables) / 1e6:,.1f}",
-            )
-            for each in snapshots.snapshots(settings)
+            (each.snapshot, each.created_at, each.tables, f"{each.rows:,}", f"{each.bytes_kept / 1e6:,.1f}")
+            for each in found
         ],
     )
 

@@ -43,4 +43,4 @@ def _show(parts: Iterable[Part]) -> None:
         if len(part.columns) > 1 and part.rows:
             report.rows(part.columns, part.rows, title=part.title)
         else:
-            report.say(f"{part.title}: {', '.join(str(row[0]) for row in part.rows) or 'none'}")
+            report.say(f"{part.title}: {', '.join(report.cell(row[0]) for row in part.rows) or 'none'}")

@@ -1,7 +1,8 @@
 """`lakehouse status`: what is wrong, and then the numbers of topics, tables, quarantine and steps."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,11 +12,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.cli import report, shapes
+from pulsar_lakehouse.cli.shapes import AsJson
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Status, TopicState, status_of
 from pulsar_lakehouse.jobs.problems import problems, warnings
-from pulsar_lakehouse.jobs.retention import states
+from pulsar_lakehouse.jobs.retention import State, states
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.terminal import duration, one_line
@@ -24,13 +27,17 @@ from pulsar_lakehouse.terminal import duration, one_line
 def status_command(
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks with --watch.")] = 5.0,
+    as_json: AsJson = False,
 ) -> None:
     """Show what is wrong, with what to do. Then the numbers of topics, tables, quarantine, steps and reconciliation."""
     settings = load_settings()
-
+    if watch and as_json:
+        raise ConfigurationError("--json can't be combined with --watch: ask again instead")
     if not watch:
         found = status_of(settings)
-        for part in parts(settings, found):
+        if as_json:
+            shapes.show(shape(settings, found))
+        for part in () if as_json else parts(settings, found):
             report.OUT.print(part, soft_wrap=isinstance(part, Text))
         if found.unreadable:
             raise LakehouseError(found.unreadable)
@@ -40,6 +47,91 @@ def status_command(
         while True:
             time.sleep(interval)
             live.update(Group(*parts(settings, status_of(settings))), refresh=True)
+
+
+def shape(settings: Settings, found: Status) -> shapes.Status:
+    return shapes.Status(
+        problems=list(problems(found)),
+        warnings=list(warnings(found)),
+        topics=[_topic(each) for each in found.topics],
+        tables=[_table(each, found.freshness) for each in found.tables],
+        quarantine=list(_held(found)),
+        rules=[shapes.Rules(**asdict(each)) for each in found.checks if each.rules],
+        state=[_state(each) for each in states(settings)] if found.tables else [],
+        steps=[_step(each) for each in found.steps],
+        reconciliations=[
+            shapes.Reconciled(topic=each.topic, holds=each.holds, at=_moment(each.at)) for each in found.reconciliations
+        ],
+    )
+
+
+def _topic(each: TopicState) -> shapes.Topic:
+    numbers = each.status
+    return shapes.Topic(
+        topic=each.name,
+        messages=numbers.messages if numbers else None,
+        backlog=numbers.backlog if numbers else None,
+        lag_seconds=numbers.lag_seconds if numbers else None,
+        problem=each.problem,
+    )
+
+
+def _table(each: TableStatus, freshness: Mapping[str, float]) -> shapes.Table:
+    return shapes.Table(
+        table=each.name,
+        rows=each.rows,
+        version=each.version,
+        bytes=each.size,
+        files=each.files,
+        changed_at=each.ran_at,
+        lag_commits=each.lag,
+        lag_seconds=each.lag_seconds,
+        behind_topics_seconds=freshness.get(each.name),
+    )
+
+
+def _held(found: Status) -> Iterator[shapes.Held]:
+    for each in found.waiting:
+        yield shapes.Held(
+            topic=each.topic,
+            place="waiting",
+            entity=each.entity,
+            reason=each.reason,
+            messages=each.rows,
+            expired=each.expired,
+            oldest_seconds=each.oldest_seconds,
+        )
+    counts: list[tuple[str, str, int, float | None]]
+    counts = [(each.topic, "malformed", each.rows, each.oldest_seconds) for each in found.malformed]
+    counts += [(topic, place, count, None) for (topic, place), count in found.held.items()]
+    for topic, place, count, oldest in counts:
+        if count:
+            yield shapes.Held(
+                topic=topic, place=place, entity="", reason="", messages=count, expired=0, oldest_seconds=oldest
+            )
+
+
+def _state(each: State) -> shapes.State:
+    return shapes.State(
+        purpose=each.purpose, rows=each.rows, bytes=each.size, oldest=each.oldest, newest=each.newest, kept=each.kept
+    )
+
+
+def _step(each: StepRecord) -> shapes.Step:
+    return shapes.Step(
+        step=each.step,
+        rows=each.rows,
+        batches=each.batches,
+        seconds=each.seconds,
+        retries=each.retries,
+        failures=each.failures,
+        last_batch_at=_moment(each.batch_at) if each.batch_at else None,
+        failure=each.failure,
+    )
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def parts(settings: Settings, found: Status) -> list[Text | Table]:
@@ -100,4 +192,4 @@ def _last_reconciled(records: Iterable[ReconciliationRecord]) -> Table:
 
 
 def _ago(at: float) -> str:
-    return f"{report.age(datetime.fromtimestamp(at, UTC))} ago"
+    return f"{report.age(_moment(at))} ago"

@@ -8,7 +8,7 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
 from pulsar_lakehouse.settings import load_settings
 
-app = typer.Typer(help="Create the topics of the pipeline.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command("create")

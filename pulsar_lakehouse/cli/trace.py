@@ -1,21 +1,34 @@
 """`lakehouse trace`: what happened to the messages of a key."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.jobs.trace import trace
+from pulsar_lakehouse.cli import report, shapes
+from pulsar_lakehouse.cli.shapes import AsJson
+from pulsar_lakehouse.jobs.trace import trace, traceable
+from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.terminal import one_line
 
 
 def trace_command(
     key: Annotated[list[str], typer.Argument(help="The values of the key columns, or of the first of them.")],
-    topic: Annotated[str, typer.Option(help="Of facts or an entity. Default: the facts, if there is one topic.")] = "",
+    topic: Annotated[
+        str,
+        typer.Option(help="Of facts or an entity. Default: the only topic of facts or, without facts, of entities."),
+    ] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Tell what happened to the messages of a key, in the order of time, and why; without starting Spark."""
-    events = trace(load_settings(), topic, key)
+    settings = load_settings()
+    declared = traceable(pipeline_of(settings), topic)
+    events = trace(settings, declared, key)
+    if as_json:
+        told = [shapes.Event(**asdict(each)) for each in events]
+        shapes.show(shapes.Trace(topic=declared.topic.name, key=key, events=told))
+        return
     tables = [each.table if each.version is None else f"{each.table} v{each.version}" for each in events]
     width, place = max(map(len, tables)), max(len(each.message) for each in events)
     for each, table in zip(events, tables, strict=True):

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 import duckdb
 import obstore
 import pyarrow as pa
-from pyarrow.dataset import dataset
 from pyarrow.fs import FileSystem
 
+from pulsar_lakehouse.arrow import dataset
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import files_in, folder
 from pulsar_lakehouse.tables.stored import arrow_files, is_stored, stored_table

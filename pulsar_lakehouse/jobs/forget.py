@@ -28,10 +28,11 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enr
 from pulsar_lakehouse.gold.enrichment.stages import enrich_messages
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 from pulsar_lakehouse.gold.sql.refresh import FAILED, REFRESHES
+from pulsar_lakehouse.jobs.delivery import publishing, refreshing
 from pulsar_lakehouse.jobs.maintenance import rewriting
 from pulsar_lakehouse.jobs.person import Keys, keys_of, messages_of, unreadable_among
 from pulsar_lakehouse.jobs.snapshots import drop, snapshots
-from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, publishing, refreshing
+from pulsar_lakehouse.jobs.steps import as_written, enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline

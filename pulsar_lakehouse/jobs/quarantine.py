@@ -15,6 +15,9 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.direct import append_arrow
 from pulsar_lakehouse.tables.stored import is_stored
 
+MOST = 20
+"""Reasons of malformed messages that are told for a topic. Further ones are counted together."""
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -46,27 +49,35 @@ def choose(
 
 def waiting_by_state(settings: Settings, chosen: Chosen) -> duckdb.DuckDBPyRelation:
     """How many facts lack each state, since when, and an example."""
-    name = chosen.enrichment.topic.name
     expired = f"waiting_since < now() - INTERVAL {chosen.enrichment.retry_days} DAY"
     keys = ", ".join(f'"{key}"' for key in chosen.enrichment.keys)
     fact = f"concat_ws(' ', {keys})"  # as `lakehouse trace` takes it
     statement = f"""
-        SELECT _state.reason, _state.entity, count(*) AS {name}, min_by({fact}, waiting_since) AS oldest,
-               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS "such as",
+        SELECT _state.reason, _state.entity, count(*) AS messages, min_by({fact}, waiting_since) AS oldest,
+               count(DISTINCT _state.key) AS keys, min_by(_state.key, waiting_since) AS such_as,
                max(attempts) AS tried, min(waiting_since) AS since,
                count(*) FILTER (WHERE {expired}) AS expired
         FROM (SELECT *, unnest(missing) AS _state FROM {chosen.enrichment.waiting.name} WHERE {chosen.where})
-        WHERE {chosen.state} GROUP BY ALL ORDER BY 3 DESC
+        WHERE {chosen.state} GROUP BY ALL ORDER BY messages DESC, 1, 2
     """
     return query(settings, statement, chosen.values)
 
 
-def malformed_by_topic(settings: Settings) -> duckdb.DuckDBPyRelation | None:
-    """How many messages break the contract, with an example, as each can do so in its own way. None without a table."""
+def malformed_by_reason(settings: Settings) -> duckdb.DuckDBPyRelation | None:
+    """How many messages of each topic break the contract, by reason. None without a table.
+
+    The rarest reasons of a topic are one, as each message can have a reason of its own.
+    """
     statement = f"""
-        SELECT topic, count(*) AS messages, max_by(reason, quarantined_at) AS "such as",
-               min(quarantined_at) AS since, max(quarantined_at) AS until
-        FROM {MALFORMED.name} GROUP BY ALL ORDER BY 2 DESC
+        WITH reasons AS (
+            SELECT topic, reason, count(*) AS messages, min(quarantined_at) AS since, max(quarantined_at) AS until
+            FROM {MALFORMED.name} GROUP BY topic, reason
+        ), placed AS (
+            SELECT *, row_number() OVER (PARTITION BY topic ORDER BY messages DESC, reason) AS place FROM reasons
+        )
+        SELECT topic, any_value(if(place > {MOST}, 'other reasons', reason)) AS reason,
+               sum(messages)::BIGINT AS messages, min(since) AS since, max(until) AS until
+        FROM placed GROUP BY topic, least(place, {MOST + 1}) ORDER BY topic, min(place)
     """
     return query(settings, statement) if is_stored(settings, MALFORMED.name) else None
 

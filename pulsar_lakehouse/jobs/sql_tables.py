@@ -9,7 +9,7 @@ from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
 from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed
-from pulsar_lakehouse.jobs.steps import refreshing
+from pulsar_lakehouse.jobs.delivery import refreshing
 from pulsar_lakehouse.jobs.streams import failures_noted
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.records import keep_failure

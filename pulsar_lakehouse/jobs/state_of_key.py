@@ -16,6 +16,7 @@ from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import columns_of, is_stored, stored_table, table_names
+from pulsar_lakehouse.terminal import moment
 
 MOST = 20
 """Facts that are listed at most."""
@@ -47,6 +48,9 @@ def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: st
         versions = _rows(settings, f"SELECT * FROM {entity.history.name} WHERE {where} ORDER BY sequence", values)
         columns = ["valid from", "valid until", "deleted at", "with"]
         yield Part(title="Its versions", columns=columns, rows=[_version(entity, row) for row in versions])
+        if entity.topic.envelope:
+            truncated = f'SELECT valid_from FROM {entity.history.name} WHERE "{entity.keys[0]}" IS NULL ORDER BY ALL'
+            yield _part(settings, f"Truncations of {entity.name}, which delete all older keys", truncated, {})
     for facts in pipeline.enrichments:
         lookups = [lookup for lookup in facts.lookups if lookup.entity.name == entity.name]
         if lookups and facts.waiting.name in tables:
@@ -109,7 +113,7 @@ def _version(entity: Entity, row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _brief(value: object) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, datetime) else str(value)
+    return moment(value) if isinstance(value, datetime) else str(value)
 
 
 def _of_key(entity: Entity, key: str, within: str = "") -> tuple[str, dict[str, str]]:

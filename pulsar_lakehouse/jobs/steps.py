@@ -5,8 +5,8 @@
 3. enrich: facts to gold (`enriching`)
 4. reconcile: compare what landed with what the tables hold (`reconcile_all`)
 5. validate: evaluate the rules of the tables (`expectations.validation`)
-6. refresh: bring the tables declared in SQL up to date (`refreshing`)
-7. publish: gold to its topics (`publishing`); a table declared in SQL is published by its refresh
+6. refresh: bring the tables declared in SQL up to date (`delivery.refreshing`)
+7. publish: gold to its topics (`delivery.publishing`); a table declared in SQL is published by its refresh
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,13 +34,9 @@ from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.succession import Succession
-from pulsar_lakehouse.gold.sinks.postgres import publish_to_postgres
-from pulsar_lakehouse.gold.sinks.topic import changelog_of, publish
-from pulsar_lakehouse.gold.sql.declaration import SqlTable
-from pulsar_lakehouse.gold.sql.refresh import FAILED, Refreshed, refresh
 from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
-from pulsar_lakehouse.jobs.lineage.runs import prepare, told
+from pulsar_lakehouse.jobs.lineage.runs import prepare
 from pulsar_lakehouse.jobs.new_data import Look
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted
 from pulsar_lakehouse.leases.holders import Kind
@@ -189,36 +185,6 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
         done = side_by_side(reconciliations)
         counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.topics, done, strict=True)]
         return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, counted, strict=True)]
-
-
-def refreshing(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) -> Iterator[Refreshed]:
-    """Refresh tables declared in SQL and publish what changed in them; yields what each refresh did."""
-    names = flows.column_names(pipeline_of(lake.settings))
-    for table in tables:
-        require(lake, table.sources, made_by="run")
-        with spinner(f"refresh {table.name}"):
-            with told(lake.settings, flows.refreshed(table, names)) as runs:
-                done = refresh(lake, table, full=full)
-                if done.kind == FAILED:
-                    runs.fail(done.reason)
-            if table.postgres:
-                with told(lake.settings, flows.sent_to_postgres(table, names)) as runs:
-                    runs.complete(publish_to_postgres(lake, table))
-        if table.topic:
-            catch_up(lake.settings, publishing(lake, [table]))
-        yield done
-
-
-def publishing(lake: Lake, declared: Iterable[Enrichment | SqlTable]) -> list[Stream]:
-    broker, names = endpoint(lake.settings), flows.column_names(pipeline_of(lake.settings))
-    return [
-        Stream(
-            f"publish {each.topic}",
-            partial(publish, lake, each, broker),
-            flows.published(each.table, each.topic, names),
-        )
-        for each in map(changelog_of, declared)
-    ]
 
 
 def run_all(lake: Lake) -> Iterator[Outcome]:

@@ -15,7 +15,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enr
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
 from pulsar_lakehouse.inspection.table_status import batches_of
-from pulsar_lakehouse.pipeline.loading import pipeline_of
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
@@ -36,20 +36,33 @@ class Event:
     what: str
 
 
-def trace(settings: Settings, topic: str, keys: Sequence[str]) -> list[Event]:
-    """The events of `trace_entity`, if the topic is one of an entity, or else of `trace_facts`.
+def traceable(pipeline: Pipeline, topic: str) -> Entity | Enrichment:
+    """The facts or the entity of a topic; without a name, the only facts or, if there are none, the only entity.
 
-    The topic can be empty if there is one of facts. Raises LakehouseError if no message of the key has landed, and
-    ConfigurationError for values that no key can have.
+    Raises ConfigurationError if there is no such topic, or several.
     """
-    pipeline = pipeline_of(settings)
-    entities = {entity.name: entity for entity in pipeline.entities}
-    if topic in entities:
-        events = trace_entity(settings, entities[topic], keys)
-    else:
-        events = trace_facts(settings, pipeline.facts_named(topic), keys)
-    if not events:
-        raise LakehouseError(f"{' '.join(keys)}: no message of this key has landed")
+    facts = {each.topic.name: each for each in pipeline.enrichments}
+    entities = {each.name: each for each in pipeline.entities}
+    known: dict[str, Entity | Enrichment] = {**facts, **entities}
+    names = ", ".join(known) or "none"
+    if topic:
+        if topic not in known:
+            raise ConfigurationError(f"--topic {topic}: no such facts or entity; there are {names}")
+        return known[topic]
+    likely: list[Entity | Enrichment] = [*(facts or entities).values()]
+    if len(likely) != 1:
+        raise ConfigurationError(f"name the topic by --topic: there are {names}")
+    return likely[0]
+
+
+def trace(settings: Settings, declared: Enrichment | Entity, keys: Sequence[str]) -> list[Event]:
+    """The events of `trace_facts` or `trace_entity`. Raises LakehouseError if no message of the key has landed.
+
+    Raises ConfigurationError for values that no key can have.
+    """
+    find = trace_entity if isinstance(declared, Entity) else trace_facts
+    if not (events := find(settings, declared, keys)):  # type: ignore[arg-type]
+        raise LakehouseError(f"{declared.topic.name} {' '.join(keys)}: no message of this key has landed")
     return events
 
 
@@ -69,7 +82,7 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
         facts.discarded.name: _told_of_discarded,
     }
     for name, tell in tellers.items():
-        events += [_event(change, _position(_row(change)["position"]), tell(change)) for change in changes[name]]
+        events += [_event(change, position(_row(change)["position"]), tell(change)) for change in changes[name]]
     events += _requests(settings, facts, {_place_of_bronze(_row(change)) for change in landed})
     events += _publications(settings, facts, in_gold)
     return sorted(events, key=lambda event: event.at)
@@ -88,7 +101,7 @@ def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> lis
     versions = _with_keys(settings, entity.history.name, entity, keys, _place_of_version)
     placed = {_place_of_version(_row(change)) for change in (*latest, *versions)}
     landed, events = _messages(settings, entity, keys, placed)
-    known = {_place_of_bronze(_row(change)): _position(_row(change)) for change in landed}
+    known = {_place_of_bronze(_row(change)): position(_row(change)) for change in landed}
     for tell, changes in ((_told_of_state, latest), (_told_of_version, versions)):
         for change in changes:
             place = _place_of_version(_row(change))
@@ -153,8 +166,8 @@ def _messages(
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
     landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_place_of_fact)
-    events = [_event(change, _position(_row(change)), _told_of_landed(change)) for change in landed]
-    events += [_event(change, _position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
+    events = [_event(change, position(_row(change)), _told_of_landed(change)) for change in landed]
+    events += [_event(change, position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
     return landed, events
 
 
@@ -183,7 +196,8 @@ def _place_of_version(row: Row) -> Place:
     return _place_of_bronze(row["sequence"])
 
 
-def _position(row: Row) -> str:
+def position(row: Row) -> str:
+    """The place of a message as people see it: `partition/ledger/entry/index in its batch`."""
     return _slashed((row["partition"], *_place_of_bronze(row)))
 
 
@@ -212,11 +226,16 @@ def _told_of_malformed(change: RowChange) -> str:
 
 def _told_of_waiting(change: RowChange) -> str:
     row = _row(change)
-    keys = ", ".join(map(_awaited, row["missing"] or ()))
     if change.after is None:
         return f"no longer waits, after {str(change.at - row['waiting_since']).partition('.')[0]}"
     tried = f"tried {row['attempts']} times, still " if change.before else ""
-    return f"{tried}waits for {keys}: {row['reason']}"
+    return f"{tried}{told_of_missing(row)}"
+
+
+def told_of_missing(row: Row) -> str:
+    """For what a fact waits, and why."""
+    keys = ", ".join(map(_awaited, row["missing"] or ()))
+    return f"waits for {keys}: {row['reason']}"
 
 
 def _awaited(state: Row) -> str:
@@ -228,7 +247,7 @@ def _awaited(state: Row) -> str:
 
 
 def _told_of_duplicate(change: RowChange) -> str:
-    first = _position(_row(change)["duplicate_of"])
+    first = position(_row(change)["duplicate_of"])
     return f"no longer a duplicate of {first}" if change.after is None else f"a duplicate of {first}"
 
 
@@ -299,9 +318,9 @@ def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iter
         return
     columns, wanted = "requested_at, position, action, requested_by, note", _is_at(places, "position.")
     rows = f"SELECT {columns} FROM {ACTIONS.name} WHERE topic = $topic AND {wanted}"
-    for at, position, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
+    for at, place, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
         what = f"{action} requested by {who}{f': {note}' if note else ''}"
-        yield Event(at=at, table=ACTIONS.name, version=None, message=_position(position), what=what)
+        yield Event(at=at, table=ACTIONS.name, version=None, message=position(place), what=what)
 
 
 def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowChange]) -> Iterator[Event]:
@@ -319,7 +338,7 @@ def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowCh
         key = "-".join(str(row[name]) for name in facts.keys)
         what = f"published under the key {key}: {'a tombstone' if change.after is None else 'the row'}"
         if ends:
-            yield Event(at=ends[0], table=topic, version=None, message=_position(row["position"]), what=what)
+            yield Event(at=ends[0], table=topic, version=None, message=position(row["position"]), what=what)
 
 
 def _told_of_state(change: RowChange) -> str:

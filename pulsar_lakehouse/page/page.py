@@ -14,7 +14,7 @@ from pulsar_lakehouse.jobs.lineage.flows import flows
 from pulsar_lakehouse.jobs.lineage.kept import LastRun, last_run
 from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
 from pulsar_lakehouse.jobs.quarantine import actions_of, ask, choose
-from pulsar_lakehouse.jobs.trace import trace
+from pulsar_lakehouse.jobs.trace import trace, traceable
 from pulsar_lakehouse.page import rows, started, state
 from pulsar_lakehouse.page.html import Child, Markup, badge, link, section, tag
 from pulsar_lakehouse.page.requests import OF_REPORT, Answer, Request, file_in, sent
@@ -106,10 +106,9 @@ class Page:
         form = rows.trace_form(self._pipeline, topic, key)
         if not key:
             return section("What happened to a key", form)
-        declared = {each.name: each.keys for each in self._pipeline.entities}
-        keys = declared[topic] if topic in declared else self._pipeline.facts_named(topic).keys
-        values = key.split(maxsplit=len(keys) - 1)
-        found = self._found(lambda: rows.events(trace(self._settings, topic, values)))
+        declared = traceable(self._pipeline, topic)
+        values = key.split(maxsplit=len(declared.keys) - 1)
+        found = self._found(lambda: rows.events(trace(self._settings, declared, values)))
         return section("What happened to a key", form, found)
 
     def sql(self, request: Request) -> Child:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.inspection.query import MOST_RESULTS, MOST_SECONDS, Found, query
-from pulsar_lakehouse.jobs.quarantine import choose, left_out_by_reason, malformed_by_topic, waiting_by_state
+from pulsar_lakehouse.jobs.quarantine import choose, left_out_by_reason, malformed_by_reason, waiting_by_state
 from pulsar_lakehouse.jobs.trace import Event
 from pulsar_lakehouse.page.html import Child, Markup, Number, ago, badge, cut, grid, link, section, tag
 from pulsar_lakehouse.page.started import State, states
@@ -64,13 +64,16 @@ def _waiting(settings: Settings, facts: Enrichment) -> Markup:
 
 
 def _malformed(settings: Settings) -> Markup:
-    found = malformed_by_topic(settings)
+    found = malformed_by_reason(settings)
     rows = [
-        (tag("strong", topic), count, cut(str(reason)), ago(since), ago(until), _button("Retry", "retry", topic=topic))
-        for topic, count, reason, since, until in (found.fetchall() if found else ())
+        (tag("strong", topic), cut(str(reason)), count, ago(since), ago(until), _button("Retry", "retry", topic=topic))
+        for topic, reason, count, since, until in (found.fetchall() if found else ())
     ]
     told = grid(
-        "Malformed messages", ("topic", "messages", "such as", "since", "until", "action"), rows, "There is none."
+        "Malformed messages",
+        ("topic", "reason", "messages", "since", "until", "retry all of the topic"),
+        rows,
+        "There is none.",
     )
     note = "A retry moves those that satisfy their contract, once that was fixed, to their tables. It starts Spark."
     return Markup(told + tag("p", note, class_="note") * bool(rows))

@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
-from pyarrow.dataset import Expression, Scanner
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, DataType, DateType, IntegralType, StringType, StructType
 
 from pulsar_lakehouse import storage
+from pulsar_lakehouse.arrow import Expression, Scanner
 from pulsar_lakehouse.limits import FOUND_BYTES, READ_BYTES, SMALL_TABLE_BYTES
 from pulsar_lakehouse.spark.frames import frame_of, of_keys
 from pulsar_lakehouse.tables.kept_keys import KeptKeys

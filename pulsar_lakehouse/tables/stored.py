@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError
 from deltalake.fs import DeltaStorageHandler
-from pyarrow.dataset import Expression, FileSystemDataset, Scanner
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
+from pulsar_lakehouse.arrow import Expression, FileSystemDataset, Scanner
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, has_tables, table_options

@@ -59,7 +59,7 @@ def test_inspect_shows_malformed_messages_also_without_facts(
     Lake(lake.spark, project).create(MALFORMED)
     rows = [
         {"topic": "stores", "reason": reason, "quarantined_at": datetime(2026, 1, day, tzinfo=UTC)}
-        for day, reason in ((1, "not a JSON object"), (2, "id is missing"))
+        for day, reason in ((1, "not a JSON object"), (2, "id is missing"), (3, "not a JSON object"))
     ]
     append_values(project, MALFORMED.name, rows)
     monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
@@ -68,6 +68,7 @@ def test_inspect_shows_malformed_messages_also_without_facts(
     monkeypatch.setattr(report, "rows", lambda columns, rows, **_: shown.extend([columns, *rows]))
     typer.main.get_command(quarantine.app)(["inspect"], standalone_mode=False)
     assert [row[:3] for row in map(tuple, shown)] == [
-        ("topic", "messages", "such as"),
-        ("stores", 2, "id is missing"),
+        ("topic", "reason", "messages"),
+        ("stores", "not a JSON object", 2),
+        ("stores", "id is missing", 1),
     ]

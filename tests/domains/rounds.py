@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_lakehouse.domains import DOMAINS
-from pulsar_lakehouse.jobs.steps import publishing, reconcile_all, refreshing, run_all
+from pulsar_lakehouse.jobs.delivery import publishing, refreshing
+from pulsar_lakehouse.jobs.steps import reconcile_all, run_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.loading import load, pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint

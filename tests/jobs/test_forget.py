@@ -19,10 +19,11 @@ from pulsar_lakehouse.expectations.suites import Severity
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS
 from pulsar_lakehouse.gold.sql.declaration import read_declaration
 from pulsar_lakehouse.jobs import forget as module
+from pulsar_lakehouse.jobs.delivery import publishing, refreshing
 from pulsar_lakehouse.jobs.forget import find, forget
 from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.jobs.snapshots import create, refuse_lost, restore, snapshots
-from pulsar_lakehouse.jobs.steps import enriching, landing, merging, publishing, reconcile_all, refreshing
+from pulsar_lakehouse.jobs.steps import enriching, landing, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message as Sent

@@ -6,13 +6,17 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.contracts.envelopes import Debezium
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import awaited_keys
 from pulsar_lakehouse.gold.enrichment.survivors import mapping_of, read_merges
 from pulsar_lakehouse.jobs.state_of_key import state_of_facts, state_of_key
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
@@ -162,3 +166,18 @@ def test_facts_without_tables(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(LakehouseError) as error:
         state_of_facts(own_home(settings, tmp_path), ORDERS, "1")
     assert str(error.value) == "orders: there is no table of them yet: `lakehouse run` makes them"
+
+
+def test_a_truncation_of_the_table_is_told(lake: Lake, tmp_path: Path) -> None:
+    project = own_home(lake.settings, tmp_path)
+    topic = Topic("cities", "id BIGINT NOT NULL, name STRING", envelope=Debezium(), changelog=True)
+    cities = Entity(topic=topic, key="id", columns="id, name")
+    Lake(lake.spark, project).create(cities.history)
+    rows: list[dict[str, Any]] = [
+        {"id": None, "valid_from": at(9)},
+        {"id": 1, "valid_from": at(5), "valid_until": at(9)},
+    ]
+    append_values(project, cities.history.name, rows)
+    pipeline = Pipeline(entities=(cities,), enrichments=(), sql_tables=())
+    found = {part.title: part.rows for part in state_of_key(project, pipeline, cities, "1")}
+    assert found["Truncations of cities, which delete all older keys"] == [(at(9),)]

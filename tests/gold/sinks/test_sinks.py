@@ -21,8 +21,9 @@ from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.sinks import postgres as sink
 from pulsar_lakehouse.gold.sql.declaration import declared_in
 from pulsar_lakehouse.inspection.comparison import Replica, compare
+from pulsar_lakehouse.jobs.delivery import refreshing
 from pulsar_lakehouse.jobs.lineage.kept import last_run
-from pulsar_lakehouse.jobs.steps import landing, merging, refreshing
+from pulsar_lakehouse.jobs.steps import landing, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, connect
 from pulsar_lakehouse.pulsar.topic_admin import create_published

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.sinks.topic import changelog_of, publication_of, to_messages
-from pulsar_lakehouse.jobs.steps import enriching, merging, publishing
+from pulsar_lakehouse.jobs.delivery import publishing
+from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin
 from pulsar_lakehouse.pulsar.publishing import send
