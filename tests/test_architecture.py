@@ -41,11 +41,12 @@ MAY_IMPORT = {
     "pipeline": [*SHARED, "pulsar", "silver", *GOLD, "expectations"],
     "domains": ["", "pulsar"],
     "jobs": [*SHARED, *TABLES, *LOCAL, "bronze", "silver", *GOLD, "gold.sinks", "expectations", "pipeline"],
+    "page": ["", "spark", "tables", "inspection", "local", "gold.enrichment", "pipeline", "jobs"],
     "cli": [
         *(*SHARED, *TABLES, *LOCAL, "bronze", "silver", *GOLD, "expectations", "pipeline"),
-        *("domains", "engine", "jobs", "sql_server"),
+        *("domains", "engine", "jobs", "sql_server", "page"),
     ],
-    "dags.operators": ["", "spark", "inspection", "pipeline", "jobs", "cli"],
+    "dags.operators": ["", "spark", "inspection", "pipeline", "jobs", "page", "cli"],
     "dags": ["", "pipeline", "jobs", "dags.operators"],
 }
 """The packages from which the modules of each package may import, beside their own. `""` has what all of them share,

@@ -44,6 +44,7 @@ COMMANDS = {
     "serve": Late(DATA, "serve", "serve_command"),
     "state": Late(DATA, "state", "state_command"),
     "trace": Late(DATA, "trace", "trace_command"),
+    "ui": Late(DATA, "ui", "ui_command"),
     "compare": Late(PIPELINE, "compare", "compare_command"),
     "wait": Late(DATA, "wait", "wait_command"),
     "validate": Late(PIPELINE, "validate", "validate_command"),

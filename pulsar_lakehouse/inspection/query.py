@@ -1,14 +1,40 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from difflib import get_close_matches
+from threading import Timer
 
 import duckdb
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.stored import LAYERS, dataset_of, existing_tables
+from pulsar_lakehouse.tables.stored import LAYERS, dataset_of, existing_tables, table_names
+
+MOST_SECONDS = 10.0
+"""For so long, a statement behind the fence may run."""
+MOST_RESULTS = 1_000
+"""So many rows of its result are returned."""
+FENCE = {
+    "enable_external_access": "false",
+    "allow_community_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "memory_limit": "'1GB'",
+    "lock_configuration": "true",
+}
+"""Settings of DuckDB with which a statement reaches neither files, nor the network, nor variables of this process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    is_cut: bool
+    """Whether there are more rows."""
 
 
 def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:
@@ -16,30 +42,67 @@ def query(settings: Settings, sql: str, values: Mapping[str, object] | None = No
 
     Raises LakehouseError with DuckDB's reason if the statement fails.
     """
+    connection = _connect(settings, sql)
+    with _told(settings):
+        result = connection.sql(sql, params=values or None)
+        if result is not None:
+            result = result.materialize()  # some errors only occur here
+    return result if result is not None else connection.sql("SELECT 'done' AS result")
+
+
+def query_fenced(settings: Settings, sql: str, *, seconds: float = MOST_SECONDS, most: int = MOST_RESULTS) -> Found:
+    """Run one SELECT of somebody who may read the tables, but nothing else of this machine.
+
+    Raises LakehouseError if it is none, takes longer than `seconds`, or fails.
+    """
+    connection = _connect(settings, sql)
+    for name, value in FENCE.items():
+        connection.execute(f"SET {name} = {value}")
+    timer = Timer(seconds, connection.interrupt)
+    with _told(settings), closing(connection):
+        if [each.type for each in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
+            raise LakehouseError("only one statement is run, and only one that reads, such as SELECT")
+        try:
+            timer.start()
+            result = connection.sql(sql)
+            rows = result.limit(most + 1).fetchall()
+        except duckdb.InterruptException as error:
+            raise LakehouseError(f"it was stopped after {seconds:g} s: read less, or use `lakehouse sql`") from error
+        finally:
+            timer.cancel()
+        return Found(columns=result.columns, rows=rows[:most], is_cut=len(rows) > most)
+
+
+def _connect(settings: Settings, sql: str) -> duckdb.DuckDBPyConnection:
+    """A database in memory with the tables whose names are in the SQL, or else with all."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for layer in LAYERS:
         connection.execute(f"CREATE SCHEMA {layer}")
-    tables = dict(existing_tables(settings))
-    for name, table in tables.items():
+    text = sql.casefold()
+    named = table_names(settings, lambda name: name.partition(".")[2].casefold().replace('"', '""') in text)
+    for name, table in existing_tables(settings, [*named] or None):
         layer, _, short = name.partition(".")
         connection.register(f"{layer}_{short}", dataset_of(table))
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
+    return connection
+
+
+@contextmanager
+def _told(settings: Settings) -> Iterator[None]:
+    """Raises DuckDB's errors as LakehouseError."""
     try:
-        result = connection.sql(sql, params=values or None)
-        if result is not None:
-            result = result.materialize()  # some errors only occur here
+        yield
     except duckdb.Error as error:
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
-            line += _hint(settings, line, tables)
+            line += _hint(settings, line)
         raise LakehouseError(line) from error
-    return result if result is not None else connection.sql("SELECT 'done' AS result")
 
 
-def _hint(settings: Settings, line: str, tables: Iterable[str]) -> str:
+def _hint(settings: Settings, line: str) -> str:
     """What to do about DuckDB's line on a table that is not there."""
-    short = {name: name.partition(".")[2] for name in tables}
+    short = {name: name.partition(".")[2] for name in table_names(settings)}
     missing = re.search("with name (\\S+)", line)
     alike = get_close_matches(missing[1], set(short.values())) if missing else []
     if alike:

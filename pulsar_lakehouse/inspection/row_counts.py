@@ -1,5 +1,7 @@
 """How many rows commits have written, by the table's log alone."""
 
+from datetime import UTC, datetime
+
 from deltalake import DeltaTable
 
 OF_APPEND = ("numOutputRows", "num_added_rows")
@@ -14,6 +16,15 @@ def rows_written(table: DeltaTable, since: int) -> int:
     """Rows that the commits after version `since` inserted, updated or deleted by a MERGE, or appended."""
     count = table.version() - since
     return sum(_rows(commit.get("operationMetrics", {})) for commit in (table.history(count) if count > 0 else ()))
+
+
+def rows_of_commits(table: DeltaTable, count: int) -> list[tuple[datetime, int]]:
+    """When each of the last commits was made, and how many rows it wrote, as `rows_written` counts; oldest first.
+
+    Commits that wrote none are left out.
+    """
+    commits = ((commit["timestamp"], _rows(commit.get("operationMetrics", {}))) for commit in table.history(count))
+    return [(datetime.fromtimestamp(at / 1000, UTC), rows) for at, rows in commits if rows][::-1]
 
 
 def _rows(figures: dict[str, str]) -> int:

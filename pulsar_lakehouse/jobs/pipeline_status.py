@@ -90,6 +90,8 @@ class Status:
     """Why subscriptions, and so messages, would expire; empty if they don't."""
     topics: Sequence[TopicState] = ()
     tables: Sequence[TableStatus] = ()
+    stored: Mapping[str, DeltaTable] = field(default_factory=dict, repr=False)
+    """The same tables by name, as they were opened."""
     freshness: Mapping[str, float] = field(default_factory=dict)
     """By table of gold with a stream: seconds since the oldest message or commit on its way to it; 0 if none is."""
     streams: Collection[str] = ()
@@ -132,7 +134,8 @@ def status_of(settings: Settings) -> Status:
     with suppress(BrokerError):  # which is told already
         status.expiring = expiry_of_subscriptions(endpoint(settings), settings) or "" if not status.broker else ""
     try:
-        status.tables, stored = table_statuses(settings), dict(existing_tables(settings))
+        status.stored = stored = dict(existing_tables(settings))
+        status.tables = table_statuses(settings, stored)
         differing = {topic.name: unreadable(settings, topic) for topic in pipeline.topics}
         status.contracts = {name: lines for name, lines in differing.items() if lines}
         waiting = ((facts, stored.get(facts.waiting.name)) for facts in pipeline.enrichments)

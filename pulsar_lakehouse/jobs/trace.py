@@ -10,11 +10,12 @@ import pyarrow as pa
 from pulsar_lakehouse.checkpoints.batches import begun_at
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding
-from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
 from pulsar_lakehouse.inspection.table_status import batches_of
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
@@ -33,6 +34,36 @@ class Event:
     message: str
     """The position of the message that it happened to."""
     what: str
+
+
+def traceable(pipeline: Pipeline, topic: str) -> Entity | Enrichment:
+    """The facts or the entity of a topic; without a name, the only facts or, if there are none, the only entity.
+
+    Raises ConfigurationError if there is no such topic, or several.
+    """
+    facts = {each.topic.name: each for each in pipeline.enrichments}
+    entities = {each.name: each for each in pipeline.entities}
+    known: dict[str, Entity | Enrichment] = {**facts, **entities}
+    names = ", ".join(known) or "none"
+    if topic:
+        if topic not in known:
+            raise ConfigurationError(f"--topic {topic}: no such facts or entity; there are {names}")
+        return known[topic]
+    likely: list[Entity | Enrichment] = [*(facts or entities).values()]
+    if len(likely) != 1:
+        raise ConfigurationError(f"name the topic by --topic: there are {names}")
+    return likely[0]
+
+
+def trace(settings: Settings, declared: Enrichment | Entity, keys: Sequence[str]) -> list[Event]:
+    """The events of `trace_facts` or `trace_entity`. Raises LakehouseError if no message of the key has landed.
+
+    Raises ConfigurationError for values that no key can have.
+    """
+    find = trace_entity if isinstance(declared, Entity) else trace_facts
+    if not (events := find(settings, declared, keys)):  # type: ignore[arg-type]
+        raise LakehouseError(f"{declared.topic.name} {' '.join(keys)}: no message of this key has landed")
+    return events
 
 
 def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> list[Event]:

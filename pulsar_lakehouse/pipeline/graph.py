@@ -36,8 +36,11 @@ class Note:
     is_bad: bool = False
 
 
-def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None) -> str:
-    """The nodes as SVG: a column for each layer, and a line from each source. `notes` are by node."""
+def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None, *, styled: bool = True) -> str:
+    """The nodes as SVG: a column for each layer, and a line from each source. `notes` are by node.
+
+    With `styled`, it has its own colours; without, those of the page that it is in.
+    """
     tall = HEIGHT if notes is None else HEIGHT + NOTED
     places: dict[str, tuple[int, int]] = {}
     layers = [list(group) for _, group in groupby(nodes(pipeline), key=lambda node: node.layer)]
@@ -49,7 +52,7 @@ def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None) -> str:
     parts = [*_lines(layers, places, tall), *_boxes(layers, places, tall, notes or {})]
     style = "<style>text{font:13px sans-serif}rect{fill:#eef4fb;stroke:#4a78a8}path{fill:none;stroke:#9ab}"
     style += ".note{font-size:11px;fill:#567}.bad{fill:#fbeaea;stroke:#b33}" * (notes is not None) + "</style>"
-    body = "\n".join((style, *parts))
+    body = "\n".join((style, *parts) if styled else parts)
     return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">\n{body}\n</svg>\n'
 
 

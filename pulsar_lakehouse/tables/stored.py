@@ -1,6 +1,6 @@
 """Tables as delta-rs, Arrow and DuckDB know them, without Spark."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property, reduce
@@ -50,18 +50,18 @@ def is_stored(settings: Settings, name: str) -> bool:
     return DeltaTable.is_deltatable(settings.table_path(name), table_options(settings))
 
 
-def table_names(settings: Settings) -> Iterator[str]:
-    """The names `layer.table` of all tables."""
+def table_names(settings: Settings, are_wanted: Callable[[str], bool] = bool) -> Iterator[str]:
+    """The names `layer.table` of all tables, or of those whose names are wanted."""
     for layer in LAYERS:
         folders = obstore.list_with_delimiter(folder(settings, settings.table_path(layer)))["common_prefixes"]
         for name in sorted(f"{layer}.{path}" for path in folders):
-            if is_stored(settings, name):
+            if are_wanted(name) and is_stored(settings, name):
                 yield name
 
 
-def existing_tables(settings: Settings) -> Iterator[tuple[str, DeltaTable]]:
-    """The names and tables of all layers. Raises LakehouseError, which names the table, if one can't be read."""
-    for name in table_names(settings):
+def existing_tables(settings: Settings, names: Iterable[str] | None = None) -> Iterator[tuple[str, DeltaTable]]:
+    """All tables, or these, with their names. Raises LakehouseError, which names the table, if one can't be read."""
+    for name in table_names(settings) if names is None else names:
         try:
             table = stored_table(settings, name)
         except (DeltaError, DeltaProtocolError) as error:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.inspection.query import Found, query, query_fenced
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
@@ -78,3 +78,81 @@ def test_partitions_can_have_any_values(lake: Lake, tmp_path: Path) -> None:
         rows.write.format("delta").mode("append").save(project.table_path(notes))
     found = query(project, f"SELECT name, CAST(day AS VARCHAR) AS day FROM {notes} WHERE id = 7").fetchall()
     assert sorted(found, key=str) == [("50 %/ü=%20", "2026-01-01"), (None, "10183-09-21"), (None, None)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("SELECT id FROM gold.notes ORDER BY id DESC", [(3,), (2,), (1,)]),
+        ("FROM gold.notes LIMIT 1", [(1,)]),
+        ("WITH more AS (FROM gold.notes) SELECT count(*) FROM more", [(3,)]),
+        ('SELECT max(id) FROM GOLD."Notes" -- the last; of all', [(3,)]),
+        ("DESCRIBE gold.notes", [("id", "BIGINT", "YES", None, None, None)]),
+    ],
+)
+def test_a_fenced_query_reads_tables(notes: Settings, statement: str, found: list[object]) -> None:
+    assert query_fenced(notes, statement).rows == found
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("SELECT * FROM read_text('{secret}')", "file system operations are disabled"),
+        ("SELECT * FROM read_csv('{secret}')", "file system operations are disabled"),
+        ("SELECT * FROM '{secret}'", "file system operations are disabled"),
+        ("SELECT * FROM glob('/*')", "file system operations are disabled"),
+        ("SELECT * FROM 's3://bucket/file.parquet'", "file system operations are disabled"),
+        ("SELECT * FROM read_parquet('https://example.org/a.parquet')", "disabled"),
+        ("SELECT * FROM query('COPY (SELECT 1) TO ''{secret}''')", "Expected a single SELECT"),
+        ("SELECT * FROM settings", "does not exist"),
+        ("SELECT * FROM connection", "does not exist"),
+        ("COPY (SELECT 1) TO '{secret}'", "only one statement is run"),
+        ("INSTALL httpfs", "only one statement is run"),
+        ("LOAD httpfs", "only one statement is run"),
+        ("ATTACH '{secret}.db'", "only one statement is run"),
+        ("SET enable_external_access = true", "only one statement is run"),
+        ("PRAGMA database_list", "only one statement is run"),
+        ("CREATE TABLE gold.more AS SELECT 1", "only one statement is run"),
+        ("DROP VIEW gold.notes", "only one statement is run"),
+        ("SELECT 1; SELECT 2", "only one statement is run"),
+        ("SELECT 1; COPY (SELECT 1) TO '{secret}'", "only one statement is run"),
+        ("", "only one statement is run"),
+        ("SELECT", "Parser Error"),
+        ("SELECT $a", "Values were not provided"),
+    ],
+)
+def test_a_fenced_query_reads_nothing_else(notes: Settings, tmp_path: Path, statement: str, why: str) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a,b")
+    with pytest.raises(LakehouseError, match=why):
+        query_fenced(notes, statement.format(secret=secret))
+    assert (secret.read_text(), {each.name for each in tmp_path.iterdir()}) == ("a,b", {"secret.csv", "warehouse"})
+
+
+def test_a_fenced_query_returns_few_rows(notes: Settings) -> None:
+    assert [query_fenced(notes, "SELECT id FROM gold.notes", most=most) for most in (2, 3)] == [
+        Found(columns=["id"], rows=[(1,), (2,)], is_cut=True),
+        Found(columns=["id"], rows=[(1,), (2,), (3,)], is_cut=False),
+    ]
+
+
+def test_a_fenced_query_has_little_time(notes: Settings) -> None:
+    endless = "SELECT count(*) FROM range(1000000000) a(x), range(1000000) b(y) WHERE a.x * b.y % 7 = 3"
+    with pytest.raises(LakehouseError, match=r"^it was stopped after 0\.3 s: read less, or use `lakehouse sql`$"):
+        query_fenced(notes, endless, seconds=0.3)
+
+
+def test_other_tables_are_not_opened(notes: Settings) -> None:
+    log = Path(notes.table_path("gold.torn")) / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("{")
+    assert query(notes, "SELECT count(*) FROM gold.notes").fetchall() == [(3,)]
+    with pytest.raises(LakehouseError, match=r"^gold\.torn: "):
+        query(notes, "SELECT count(*) FROM gold.torn")
+
+
+@pytest.fixture
+def notes(settings: Settings, tmp_path: Path) -> Settings:
+    project = own_home(settings, tmp_path)
+    write_deltalake(project.table_path("gold.notes"), pa.table({"id": [1, 2, 3]}))
+    return project

@@ -1,12 +1,13 @@
 """Rows that commits wrote, by what Delta notes of them."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
 
-from pulsar_lakehouse.inspection.row_counts import rows_written
+from pulsar_lakehouse.inspection.row_counts import rows_of_commits, rows_written
 
 HISTORY: list[dict[str, Any]] = [
     {
@@ -34,3 +35,11 @@ def test_rows_are_those_of_the_commits_since(since: int, rows: int) -> None:
 
     table = SimpleNamespace(version=lambda: 5, history=history)
     assert rows_written(cast(DeltaTable, table), since) == rows
+
+
+def test_the_rows_of_the_last_commits_are_oldest_first_without_those_that_wrote_none() -> None:
+    def history(limit: int) -> list[dict[str, Any]]:
+        return [{**commit, "timestamp": (10 - at) * 1000} for at, commit in enumerate(HISTORY[:limit])]
+
+    counts = [(datetime.fromtimestamp(at, UTC), rows) for at, rows in ((6, 7), (8, 40), (10, 6))]
+    assert rows_of_commits(cast(DeltaTable, SimpleNamespace(history=history)), 5) == counts

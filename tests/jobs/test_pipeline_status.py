@@ -165,7 +165,7 @@ def test_a_broker_that_does_not_answer_is_asked_once(
 def test_whatever_fails_the_status_says_so(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, error: Exception
 ) -> None:
-    def fail(_: Settings) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(f"pulsar_lakehouse.jobs.pipeline_status.{part}", fail)
