@@ -1,6 +1,7 @@
 """What tests share. `endpoint` is a real broker, started once for all tests that ask for it."""
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ sys.modules["pyspark.sql.connect"] = None  # type: ignore[assignment]
 hypothesis.settings.register_profile(
     "search", max_examples=200, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
+
+
+# An engine would outlive the tests that start one by a command, with a Spark.
+os.environ["LAKEHOUSE_ENGINE__IDLE_MINUTES"] = "0"
 
 
 NEEDS = {

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import HOUR, Workload
+from pulsar_lakehouse.engine import control
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
 from pulsar_lakehouse.inspection.table_status import table_statuses
@@ -27,7 +28,7 @@ from pulsar_lakehouse.local.processes import read_state
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.settings import Engine, Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.airflow_api import PATIENCE, RUNS, Api, wait_until
 from tests.browser import opened_page
@@ -78,12 +79,14 @@ def api(project: Settings) -> Iterator[Api]:
     paused = {"AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True"}  # each test switches on what it needs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(airflow, "_environment", lambda project: {**of_airflow(project), **paused})
+        control.start(project.model_copy(update={"engine": Engine()}))
         api = Api(airflow.start(project))
     wait_until(api.has_dags)
     yield api
     airflow.stop(project)
     assert airflow.running(project) is None
     assert drivers(project) == []
+    control.stop(project)
 
 
 @pytest.fixture
@@ -97,13 +100,14 @@ def page(project: Settings, tmp_path: Path) -> Iterator[Page]:
 
 
 def drivers(project: Settings) -> list[psutil.Process]:
-    """The JVMs and Python processes of steps that run on this project."""
+    """The JVMs and Python processes of steps that run on this project. The JVM that the engine has idle is none."""
+    engine = control.state(project)
+    idle = None if engine is None or engine["borrower"] or not engine["jvm"] else engine["jvm"]["pid"]
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(project.home)
-        if ours and {"pulsar_lakehouse.cli", "org.apache.spark.deploy.SparkSubmit"} & {
-            *(process.info["cmdline"] or ())
-        }:
+        step = {"pulsar_lakehouse.cli", "org.apache.spark.deploy.SparkSubmit"}
+        if ours and process.pid != idle and step & {*(process.info["cmdline"] or ())}:
             found.append(process)
     return found
 
