@@ -18,6 +18,7 @@ from pulsar_lakehouse.expectations.suites import (
     Suite,
     each_row,
     known,
+    logged,
     not_null,
     types,
     unique,
@@ -58,11 +59,21 @@ RULES: dict[Rule, tuple[str, str]] = {
     whole("is_true_of_all", "max(price) = 3", shows="max(price)"): ("passed", "3.0"),
     whole("is_false_of_all", "max(price) = 4", shows="max(price)"): ("failed", "3.0"),
     whole("is_null_of_all", "max(price) > NULL"): ("failed", "max(price) > NULL"),
-    whole("has_figures", "{rows} = 3 AND {silver.nothing} = 0"): ("passed", "3 = 3 AND 0 = 0"),
-    whole("has_an_unknown_figure", "{silver.unknown} = 0"): ("failed", "NULL = 0"),
+    whole("has_rows_and_figures", "max(price) = {rows}"): ("passed", "max(price) = rows, with rows = 3"),
+    logged("has_figures", "{rows} = 3 AND {silver.nothing} = 0"): (
+        "passed",
+        "rows = 3 AND silver.nothing = 0, with rows = 3, silver.nothing = 0",
+    ),
+    logged("shows_a_figure", "{rows} > 3", shows="{rows} || ' rows'"): ("failed", "3 rows"),
+    logged("has_an_unknown_figure", "{silver.unknown} = 0"): (
+        "failed",
+        "silver.unknown = 0, with silver.unknown = NULL",
+    ),
+    logged("can_not_be_resolved_by_figures", "{rows} > weight"): ("error", "[UNRESOLVED_COLUMN"),
+    logged("raises_by_figures", "{rows} / {silver.nothing} > 0"): ("error", "[DIVIDE_BY_ZERO]"),
 }
 SUITE = Suite(table=THINGS.name, key=("id",), arrives=CHANGE_FEED, rules=tuple(RULES))
-POSITIVE, FEW = each_row("is_positive", "price > 0"), whole("are_few", "{rows} < 9")
+POSITIVE, FEW = each_row("is_positive", "price > 0"), logged("are_few", "{rows} < 9")
 
 
 @pytest.fixture(scope="module")
