@@ -95,9 +95,7 @@ def _values(rows: pa.Table, path: str) -> pa.ChunkedArray:
 def _with_known(rows: DataFrame, rule: Rule, lake: Lake) -> DataFrame:
     columns, names = _columns_and_keys(rule)
     to, last_only = _referred(rule, lake)
-    known = to.read().where("valid_until IS NULL") if last_only else to.read()
-    if rule.may_be_truncated:
-        known = known.dropDuplicates(names)
+    known = (to.read().where("valid_until IS NULL") if last_only else to.read()).dropDuplicates(names)
     keys = {f"_key{place}": column for place, column in enumerate(columns)}
     of_row = (F.col(name).alias(key) for key, name in zip(keys, names, strict=True))
     same = [F.col(column) == F.col(key) for key, column in keys.items()]

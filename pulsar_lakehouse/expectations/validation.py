@@ -1,27 +1,17 @@
 """Evaluate the suites of tables, keep the results, and write the report."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-import pandas as pd  # type: ignore[import-untyped]
-from great_expectations.core import ExpectationSuite, ExpectationValidationResult
-from great_expectations.core.run_identifier import RunIdentifier
-from great_expectations.core.validation_definition import ValidationDefinition
-from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
-from great_expectations.expectations.expectation import BatchExpectation
-
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.expectations.evaluation import ExpectOfRows, ExpectOfTable
-from pulsar_lakehouse.expectations.measuring import Measured
-from pulsar_lakehouse.expectations.report import new_context, write_pages
 from pulsar_lakehouse.expectations.results import Result, keep
-from pulsar_lakehouse.expectations.scopes import WHOLE
-from pulsar_lakehouse.expectations.suites import Kind, Rule, Severity, Suite
-from pulsar_lakehouse.expectations.tables import Validating, measured_tables
+from pulsar_lakehouse.expectations.suites import Suite
+from pulsar_lakehouse.expectations.tables import measured_tables
 from pulsar_lakehouse.progress import CONSOLE
+from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -33,66 +23,15 @@ def validate(lake: Lake, suites: Sequence[Suite], *, only_new: bool = False) -> 
     tables must not change meanwhile.
     """
     started = datetime.now(UTC)
-    name = f"{started:%Y-%m-%dT%H:%M:%SZ}"
-    id, context = RunIdentifier(run_name=name, run_time=started), new_context(lake.settings)
-    tables = measured_tables(lake, suites, only_new=only_new, now=started)
-    results = [result for table in tables for result in _judged(table, context, id)]
-    keep(lake, results, run=name, at=started)
+    run = f"{started:%Y-%m-%dT%H:%M:%SZ}"
+    # While Spark measures, Great Expectations is imported, which takes seconds.
+    importing = partial(import_module, "pulsar_lakehouse.expectations.judging")
+    calls: list[Any] = [partial(measured_tables, lake, suites, only_new=only_new, now=started), importing]
+    tables, judging = side_by_side(calls)
+    results, context = judging.judge(tables, lake.settings, run=run, at=started)
+    keep(lake, results, run=run, at=started)
     try:
-        write_pages(context, lake.settings)
+        judging.write_pages(context, lake.settings)
     except LakehouseError as error:  # the results do not depend on it
         CONSOLE.say(f"no report: {error}")
-    return results
-
-
-def _judged(table: Validating, context: EphemeralDataContext, id: RunIdentifier) -> list[Result]:
-    """Whether the rules of a table pass, by what was measured, which is the batch that is validated."""
-    suite = table.suite
-    minimum = 1 if table.scope == WHOLE and not suite.may_be_empty else 0
-    source = context.data_sources.add_pandas(suite.table)
-    expected = [_expectation(rule, minimum) for rule in table.found]
-    validation = ValidationDefinition(
-        name=suite.table,
-        data=source.add_dataframe_asset(suite.table).add_batch_definition_whole_dataframe(table.scope),
-        suite=context.suites.add(ExpectationSuite(name=suite.table, expectations=expected)),
-    )
-    context.validation_definitions.add(validation)
-    batch = {"dataframe": _batch(table.found)}
-    outcome = validation.run(batch_parameters=batch, result_format="SUMMARY", run_id=id)
-    status = table.status
-    about = {"table_name": suite.table, "version": status.version, "table_rows": status.rows, "scope": table.scope}
-    return [_result(each, about) for each in outcome.results]
-
-
-def _batch(measured: Mapping[Rule, Measured]) -> pd.DataFrame:
-    rows = [asdict(each) for each in measured.values()]
-    return pd.DataFrame(rows, index=[rule.name for rule in measured], dtype=object)
-
-
-def _expectation(rule: Rule, minimum: int) -> BatchExpectation:
-    about: dict[str, Any] = {
-        "rule": rule.name,
-        # It becomes part of an HTML page, and of a template in which a dollar sign begins a parameter.
-        "description": escape(f"{rule.name.replace('_', ' ')} ({rule.severity}): {rule.declared}").replace("$", "$$"),
-        "severity": str(rule.severity),
-        "meta": {"rule": rule.name, "severity": str(rule.severity)},
-    }
-    if rule.kind in (Kind.TABLE, Kind.FIGURES, Kind.TYPES):
-        return ExpectOfTable(**about)
-    return ExpectOfRows(minimum=minimum, **about)
-
-
-def _result(done: ExpectationValidationResult, about: Mapping[str, Any]) -> Result:
-    config, info = done.expectation_config, done.exception_info or {}
-    assert config is not None
-    raised = [each for each in ([info] if "raised_exception" in info else info.values()) if each["raised_exception"]]
-    error = next((str(each["exception_message"]).split("\n")[0] for each in raised), "")
-    return Result(
-        **about,
-        rule=config.meta["rule"],
-        severity=Severity(config.meta["severity"]),
-        outcome="error" if error else "passed" if done.success else "failed",
-        rows=done.result.get("rows"),
-        failing=done.result.get("failing"),
-        observed=error or done.result["observed"],
-    )
+    return list(results)
