@@ -14,6 +14,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from pulsar_lakehouse.expectations.results import Validated
 from pulsar_lakehouse.expectations.suites import CHANGE_FEED, Kind, Rule, Suite
+from pulsar_lakehouse.limits import VALIDATED_ROWS
 from pulsar_lakehouse.spark.frames import frame_of, of_keys
 from pulsar_lakehouse.tables.lake import Lake, LakeTable, Pinned
 from pulsar_lakehouse.tables.reading import LeftToSparkError, find_after, find_all_if_small, find_changed, find_rows
@@ -44,6 +45,8 @@ def rows_of(suite: Suite, since: Validated | None, *, quick: Lake, lake: Lake) -
     pinned = quick.table(suite.table).pin()
     with suppress(LeftToSparkError):
         found = _found(pinned, suite, since)
+        if found.num_rows > VALIDATED_ROWS:
+            raise LeftToSparkError("the rows are many")
         for rule in references:
             found = found.append_column(rule.name, _are_known(found, rule, quick))
         schema = StructType([*pinned.schema, *(StructField(rule.name, BooleanType()) for rule in references)])
