@@ -102,20 +102,6 @@ def test_a_rule_passes_only_when_it_is_true(results: dict[str, Result], rule: Ru
     assert (found.outcome, found.observed.startswith(observed)) == (outcome, True), found.observed
 
 
-def test_of_rows_in_memory_the_same_is_found(
-    spark: SparkSession, project: Settings, results: dict[str, Result]
-) -> None:
-    """Only Spark compares prices, so the rows of `results` are not in memory."""
-    rules = tuple(rule for rule in RULES if rule.kind is not Kind.REFERENCE or "price" not in rule.holds)
-    [*found] = validate(Lake(spark, project), [replace(SUITE, rules=rules)])
-    assert [without_error(each) for each in found] == [without_error(results[rule.name]) for rule in rules]
-
-
-def without_error(result: Result) -> Result:
-    """An error also suggests columns, of which there are fewer."""
-    return replace(result, observed="") if result.outcome == "error" else result
-
-
 def test_a_failed_critical_rule_stops_and_so_does_any_that_can_not_be_evaluated(results: dict[str, Result]) -> None:
     assert results["is_false_of_one"].stops
     assert not results["is_a_warning"].stops
@@ -183,6 +169,20 @@ def test_what_an_error_quotes_is_no_markup_in_the_page(spark: SparkSession, proj
     [page] = [page.read_text() for page in project.report.parent.rglob("silver.things-silver.things.html")]
     assert "<b>cake" not in page
     assert "&lt;b&gt;cake" in page
+
+
+def test_of_rows_in_memory_the_same_is_found(
+    spark: SparkSession, project: Settings, results: dict[str, Result]
+) -> None:
+    """Only Spark compares prices, so the rows of `results` are not in memory."""
+    rules = tuple(rule for rule in RULES if rule.kind is not Kind.REFERENCE or "price" not in rule.holds)
+    [*found] = validate(Lake(spark, project), [replace(SUITE, rules=rules)])
+    assert [without_error(each) for each in found] == [without_error(results[rule.name]) for rule in rules]
+
+
+def without_error(result: Result) -> Result:
+    """An error also suggests columns, of which there are fewer."""
+    return replace(result, observed="") if result.outcome == "error" else result
 
 
 def test_without_the_files_of_the_report_all_is_evaluated_and_kept(
