@@ -176,8 +176,9 @@ def test_of_rows_in_memory_the_same_is_found(
 ) -> None:
     """Only Spark compares prices, so the rows of `results` are not in memory."""
     rules = tuple(rule for rule in RULES if rule.kind is not Kind.REFERENCE or "price" not in rule.holds)
-    [*found] = validate(Lake(spark, project), [replace(SUITE, rules=rules)])
-    assert [without_error(each) for each in found] == [without_error(results[rule.name]) for rule in rules]
+    found = validate(Lake(spark, project), [replace(SUITE, rules=rules)])
+    expected = {rule.name: without_error(results[rule.name]) for rule in rules}
+    assert {each.rule: without_error(each) for each in found} == expected
 
 
 def without_error(result: Result) -> Result:
