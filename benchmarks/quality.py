@@ -4,10 +4,11 @@
 
 All in one process: a cold run of the whole pipeline on a backlog, and a warm one with emptied tables. After each, all
 tables are validated as a whole. Then follow runs of a few more orders, each with the validation of the rows that it
-added.
+added, and another one with nothing new.
 """
 
-from typing import Annotated
+from statistics import median
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -21,6 +22,15 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.tables.lake import Lake
 from tests.shop import SUITES, TOPICS
+
+
+class Later(NamedTuple):
+    """A run, the validation of its rows, one after that with nothing new, and the number of Spark jobs of the first."""
+
+    run: Lap
+    new: Lap
+    nothing: Lap
+    jobs: int
 
 
 def main(
@@ -41,20 +51,28 @@ def main(
             rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
         report.quality(results)
         later = [run_later(lake, endpoint, workload, more, number) for number in range(1, times + 1)]
-        run, new = map(middle, zip(*later, strict=True))
-        rows += [_row(f"run of {more:,} orders more", run, run), _row("validation of the new rows", new, run)]
+        runs, new, nothing, jobs = zip(*later, strict=True)
+        run = middle(runs)
+        rows += [_row(f"run of {more:,} orders more", run, run)]
+        rows += [_row(f"validation of the new rows, {median(jobs):.0f} jobs", middle(new), run)]
+        rows += [_row("validation with nothing new", middle(nothing), run)]
     report.rows(["", "seconds", "CPU seconds", "share of the time", "of the CPU"], rows, title=f"{orders:,} orders")
 
 
-def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int, number: int) -> tuple[Lap, Lap]:
+def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int, number: int) -> Later:
     """A run of more orders, and the validation of the rows that it added."""
     few = Workload(users=workload.users, orders=orders, seed=workload.seed + number, start=workload.start + 86_400_000)
     produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake.settings)
+    scheduler = lake.spark.sparkContext._jsc.sc().dagScheduler()
     with lap() as run:
         report.outcomes(run_all(lake), lake.settings)
+    before = scheduler.nextJobId()
     with lap() as validation:
         validate(lake, SUITES, only_new=True)
-    return run, validation
+    jobs = scheduler.nextJobId() - before
+    with lap() as nothing:
+        validate(lake, SUITES, only_new=True)
+    return Later(run, validation, nothing, jobs)
 
 
 def _row(name: str, it: Lap, run: Lap) -> tuple[str, ...]:

@@ -27,4 +27,4 @@ BACKLOG_BYTES = 8 * MIB
 BACKLOG_MEMORY = 64 * MIB
 """Bytes that its messages may take in memory: they are compressed, and the broker tells sizes late."""
 VALIDATED_ROWS = 20_000
-"""Rows of a table up to which to compile code for its validation takes longer than it saves."""
+"""Rows up to which to compile code for their validation takes longer than it saves: they are held in memory."""

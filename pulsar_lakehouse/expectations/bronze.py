@@ -2,7 +2,7 @@
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.expectations.suites import Severity, Suite, not_null, unique, volume, whole
+from pulsar_lakehouse.expectations.suites import Severity, Suite, logged, not_null, unique, volume
 
 POSITION = ("partition", "ledger_id", "entry_id", "batch_index")
 
@@ -13,7 +13,7 @@ def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Sui
     Without `placed`, there is no such rule. `quiet_for`, an SQL interval, is how long the topic may have no messages.
     """
     places = " + ".join(f"{{{table}}}" for table in (*placed, f"{MALFORMED.name}.{topic.name}"))
-    conserved = (whole("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()
+    conserved = (logged("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()
     return Suite(
         table=topic.bronze_table,
         key=POSITION,
@@ -22,7 +22,7 @@ def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Sui
             *not_null(*POSITION, "publish_time", "landed_at"),
             unique(*POSITION),
             *conserved,
-            whole("is_fresh", f"{{newest}} > now() - INTERVAL {quiet_for}", Severity.WARNING, shows="{newest}"),
+            logged("is_fresh", f"{{newest}} > now() - INTERVAL {quiet_for}", Severity.WARNING, shows="{newest}"),
             *volume(),
         ),
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.expectations.suites import Rule, Severity, Suite, each_row, not_null, unique, whole
+from pulsar_lakehouse.expectations.suites import Rule, Severity, Suite, each_row, logged, not_null, unique
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 
@@ -73,7 +73,7 @@ def sql_rows() -> Suite:
         rules=(
             *not_null("table", "quarantined_at"),
             each_row("says_why", "length(reason) > 0"),
-            whole("sql_fails_on_none", "{rows} = 0", Severity.WARNING, shows="{rows}"),
+            logged("sql_fails_on_none", "{rows} = 0", Severity.WARNING, shows="{rows}"),
         ),
     )
 
@@ -87,6 +87,6 @@ def _rate(what: str, count: str, topic: Topic, at_most: float) -> tuple[Rule, ..
     landed = f"{{{topic.bronze_table}}}"
     shows = f"concat(round(100 * {count} / greatest({landed}, 1), 2), ' %')"
     return (
-        whole(f"{what}_are_few", f"{count} <= {at_most} * {landed}", Severity.WARNING, shows=shows),
-        whole(f"{what}_are_not_most", f"{count} <= {TOO_MUCH} * {landed}", shows=shows),
+        logged(f"{what}_are_few", f"{count} <= {at_most} * {landed}", Severity.WARNING, shows=shows),
+        logged(f"{what}_are_not_most", f"{count} <= {TOO_MUCH} * {landed}", shows=shows),
     )

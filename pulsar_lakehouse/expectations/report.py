@@ -72,6 +72,8 @@ def new_context(settings: Settings) -> EphemeralDataContext:
     )
     context = gx.get_context(mode="ephemeral", project_config=config)
     assert isinstance(context, EphemeralDataContext)
+    # Nobody reads the configuration from there, and it would be written as YAML three times for each table.
+    context._save_project_config = lambda: None  # type: ignore[method-assign]
     return context
 
 

@@ -7,6 +7,7 @@ from pulsar_lakehouse.expectations.suites import (
     Suite,
     checked,
     each_row,
+    logged,
     not_null,
     types,
     unique,
@@ -70,6 +71,6 @@ def _conserved(entity: Entity) -> tuple[Rule, ...]:
         return ()
     history, malformed = f"{{{entity.history.name}}}", f"{{{MALFORMED.name}.{entity.name}}}"
     return (
-        whole("nothing_is_lost", f"{{lag}} > 0 OR {{{entity.topic.bronze_table}}} = {history} + {malformed}"),
-        whole("has_no_more_rows_than_versions", f"{{rows}} <= {history}"),
+        logged("nothing_is_lost", f"{{lag}} > 0 OR {{{entity.topic.bronze_table}}} = {history} + {malformed}"),
+        logged("has_no_more_rows_than_versions", f"{{rows}} <= {history}"),
     )

@@ -15,6 +15,8 @@ from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.tables.declared import Ddl, as_ddl
 
+FIGURE = re.compile(r"\{([a-z_][\w.]*)\}")
+
 
 class Severity(StrEnum):
     """What happens if a rule does not pass."""
@@ -32,12 +34,16 @@ class Kind(StrEnum):
     KEY = "keys"
     REFERENCE = "reference"
     TABLE = "table"
+    FIGURES = "figures"
     TYPES = "types"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """`holds` is SQL over a row's columns or over aggregates of them. For keys and references, it names the columns."""
+    """`holds` is SQL over a row's columns, over aggregates of them, or over figures.
+
+    For keys and references, it names the columns.
+    """
 
     name: str
     kind: Kind
@@ -50,18 +56,30 @@ class Rule:
     may_be_truncated: bool = False
     """For a reference: whether a key can be without a last version, as a truncation has deleted it."""
     shows: str = ""
-    """For a table: SQL for what the report shows. If empty, the report shows `holds` with its figures."""
+    """For a table or figures: SQL for what the report shows. If empty, the report shows `holds` and its figures."""
     columns: Ddl = ""
     """For types: the declared columns."""
 
     @property
-    def sql_of_types(self) -> str:
-        """For types: SQL over the table that is TRUE if its columns have the declared types."""
+    def declared(self) -> str:
+        """`holds` as people read it."""
+        return FIGURE.sub(r"\1", self.holds)
+
+    @property
+    def condition(self) -> str:
+        """For rows and references: SQL over a row. A reference has a column of the rule's name."""
+        if self.kind is Kind.REFERENCE:
+            return f"{self.name} OR {self.holds.split(', ')[0]} IS NULL" if self.may_be_null else self.name
+        return self.holds
+
+    @property
+    def both_types(self) -> tuple[str, str]:
+        """For types: SQL for a struct of the table's columns, and for one of the declared types."""
         ddl = flat = as_ddl(self.columns)
         while flat != (flat := re.sub(r"<[^<>]*>|\([^()]*\)", "", flat)):
             pass
         names = ", ".join(column.split()[0] for column in flat.split(","))
-        return f"typeof(first(struct({names}))) = typeof(CAST(NULL AS STRUCT<{' '.join(ddl.split())}>))"
+        return f"struct({names})", f"CAST(NULL AS STRUCT<{' '.join(ddl.split())}>)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +140,19 @@ def known(*columns: str, to: str, may_be_null: bool = False, may_be_truncated: b
 
 
 def whole(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:
-    """A rule that must be TRUE for the table: SQL over aggregates, and over figures from the tables' logs.
+    """A rule that must be TRUE for the table: SQL over aggregates of its rows, and figures as in `logged`."""
+    return Rule(name=name, kind=Kind.TABLE, holds=holds, severity=severity, shows=shows)
+
+
+def logged(name: str, holds: str, severity: Severity = Severity.CRITICAL, *, shows: str = "") -> Rule:
+    """A rule on what the tables' logs say: SQL over figures alone, for which no row is read.
 
     `{rows}` is the number of the table's rows, `{rows_before}` that of the last validation, and `{usual_growth}` the
     median growth of the last ones. `{lag}` is the number of commits that its stream has not read, `{newest}` the
     publish time of its last message. `{silver.users}` is the number of rows of another table,
     `{quarantine.malformed.users}` that of a topic. A figure that is not known is NULL.
     """
-    return Rule(name=name, kind=Kind.TABLE, holds=holds, severity=severity, shows=shows)
+    return Rule(name=name, kind=Kind.FIGURES, holds=holds, severity=severity, shows=shows)
 
 
 def types(columns: Ddl) -> Rule:
@@ -141,13 +164,13 @@ def volume() -> tuple[Rule, ...]:
     """Compared with past validations, the table has not shrunk, and has not grown much less or more than usual."""
     usual = "{rows} - {rows_before} = 0 OR {rows} - {rows_before} BETWEEN 0.1 * {usual_growth} AND 10 * {usual_growth}"
     return (
-        whole("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", Severity.WARNING),
-        whole("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", Severity.WARNING),
+        logged("has_not_shrunk", "{rows_before} IS NULL OR {rows} >= 0.9 * {rows_before}", Severity.WARNING),
+        logged("grew_as_usual", f"{{usual_growth}} IS NULL OR {usual}", Severity.WARNING),
     )
 
 
 def up_to_date() -> Rule:
-    return whole(
+    return logged(
         "has_read_all_of_its_sources",
         "{lag} = 0",
         Severity.WARNING,
@@ -155,11 +178,11 @@ def up_to_date() -> Rule:
     )
 
 
-def with_figures(sql: str, figures: Mapping[str, object]) -> str:
+def with_figures(sql: str, known: Mapping[str, object]) -> str:
     """The SQL with the value in place of each `{figure}`, or NULL if it is not known."""
 
     def value(name: re.Match[str]) -> str:
-        match figures.get(name[1]):
+        match known.get(name[1]):
             case None:
                 return "NULL"
             case datetime() as moment:
@@ -167,4 +190,11 @@ def with_figures(sql: str, figures: Mapping[str, object]) -> str:
             case number:
                 return str(number)
 
-    return re.sub(r"\{([a-z_][\w.]*)\}", value, sql)
+    return FIGURE.sub(value, sql)
+
+
+def beside_figures(rule: Rule, known: Mapping[str, object]) -> str:
+    """The rule as it is declared, and the value of each figure that it names."""
+    named = dict.fromkeys(FIGURE.findall(rule.holds))
+    values = ", ".join(f"{name} = {'NULL' if known.get(name) is None else known[name]}" for name in named)
+    return f"{rule.declared}, with {values}" if values else rule.holds

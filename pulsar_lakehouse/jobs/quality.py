@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pulsar_lakehouse.expectations.results import Result
 from pulsar_lakehouse.expectations.suites import Suite
+from pulsar_lakehouse.expectations.validation import validate
 from pulsar_lakehouse.jobs.steps import require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import spinner
@@ -32,7 +33,4 @@ def validate_tables(
         suites = [*pipeline.suites, *(each for each in pipeline.sql_suites if lake.table(each.table).exists())]
     require(lake, [suite.table for suite in suites], made_by="refresh")
     with spinner("Validating"):
-        # Importing this takes two seconds, which other commands should not spend.
-        from pulsar_lakehouse.expectations.validation import validate
-
         return validate(lake, suites, only_new=only_new, reports=reports)

@@ -4,14 +4,15 @@ However few rows there are, Spark's driver plans each scan of a table for some 0
 files. delta-rs knows the files at once, and Arrow reads them. Spark reads the rows if this raises LeftToSparkError.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BooleanType, DataType, DateType, IntegralType, StringType, StructType
 
 from pulsar_lakehouse import storage
-from pulsar_lakehouse.arrow import Expression, Scanner
+from pulsar_lakehouse.arrow import Expression
 from pulsar_lakehouse.limits import FOUND_BYTES, READ_BYTES, SMALL_TABLE_BYTES
 from pulsar_lakehouse.spark.frames import frame_of, of_keys
 from pulsar_lakehouse.tables.kept_keys import KeptKeys
@@ -38,6 +39,7 @@ from pulsar_lakehouse.tables.stored import (
 )
 
 KEPT_KEYS = KeptKeys()
+CHANGE = "_change_type"
 
 
 class LeftToSparkError(Exception):
@@ -98,6 +100,35 @@ def no_rows(pinned: Pinned, columns: Sequence[str]) -> DataFrame:
     return pinned.rows.where("false").select(*columns)  # which needs no job, unlike a frame of an empty list
 
 
+def find_changed(pinned: Pinned, key: Sequence[str], *, since: int) -> pa.Table:
+    """The rows, in memory, of all keys that the change feed says were inserted or updated after a version.
+
+    Raises LeftToSparkError if Spark must look for the rows.
+    """
+    columns = pa.schema([(name, to_arrow_type(pinned.schema[name].dataType)) for name in key])
+    with _left_to_spark(pinned) as table:
+        if since == pinned.version:
+            return find_rows(pinned, columns.empty_table(), columns=pinned.schema.names)
+        feed = table.load_cdf(starting_version=since + 1, ending_version=pinned.version, columns=[*key, CHANGE])
+        changes = pa.RecordBatchReader.from_stream(feed)
+        found = _few_of(changes, changes.schema)
+        is_new = pc.is_in(found[CHANGE].cast(pa.string()), pa.array(["insert", "update_postimage"]))
+        keys = found.select(list(key)).cast(columns).filter(is_new)
+    # Most files have none of the keys, or few: the others are those that were written since.
+    return find_rows(pinned, keys, columns=pinned.schema.names, are_rare=True)
+
+
+def find_after(pinned: Pinned, column: str, moment: datetime) -> pa.Table:
+    """The rows, in memory, that have a later time in a column. Raises LeftToSparkError if Spark must look for them."""
+    within = {column: (moment, None)}
+    return _scan(pinned, pinned.schema.names, pc.field(column) > moment, within=within)
+
+
+def find_all_if_small(pinned: Pinned) -> pa.Table:
+    """All rows, in memory. Raises LeftToSparkError unless the table is small."""
+    return _scan(pinned, pinned.schema.names, None, at_most=SMALL_TABLE_BYTES)
+
+
 def _framed(pinned: Pinned, found: pa.Table, columns: Sequence[str]) -> DataFrame:
     return frame_of(pinned.spark, found, StructType([pinned.schema[name] for name in columns]))
 
@@ -153,35 +184,43 @@ def _scan(
 
     Each of these rows has one of the `rare` keys, if there are any, and NULL in the column `null`, if one is given.
     """
-    settings = pinned.table.lake.settings
-    if storage.has_tables(settings):
-        raise LeftToSparkError("the table is in an object store")
-    try:
-        table = stored_table(settings, pinned.table.name, pinned.version)
+    with _left_to_spark(pinned) as table:
         files = files_within(table, within) if null is None else files_with_null(table, null)
-        if not has_known_features(table):
-            raise LeftToSparkError("the table has a feature that delta-rs handles in another way")
-        where = arrow_files(settings, pinned.table.path)
+        where = arrow_files(pinned.table.lake.settings, pinned.table.path)
         if rare is not None and (fewer := KEPT_KEYS.files_with(table, files, rare, filesystem=where)) is not None:
             files = fewer
         if bytes_of(files) > (at_most or READ_BYTES):
             raise LeftToSparkError("the rows can be in many files")
         dataset = dataset_of(table, files, filesystem=where)
-        return _few_of(dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4))
+        scan = dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4)
+        return _few_of(scan.to_batches(), scan.projected_schema)
+
+
+@contextmanager
+def _left_to_spark(pinned: Pinned) -> Iterator[DeltaTable]:
+    """The table for delta-rs. Raises LeftToSparkError if that reads it in another way, or if the block fails."""
+    settings = pinned.table.lake.settings
+    if storage.has_tables(settings):
+        raise LeftToSparkError("the table is in an object store")
+    try:
+        table = stored_table(settings, pinned.table.name, pinned.version)
+        if not has_known_features(table):
+            raise LeftToSparkError("the table has a feature that delta-rs handles in another way")
+        yield table
     except (DeltaError, pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise LeftToSparkError("a fault, which Spark tells better") from error
 
 
-def _few_of(rows: Scanner) -> pa.Table:
+def _few_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """The rows. Raises LeftToSparkError if they are too many."""
     found: list[pa.RecordBatch] = []
     room = FOUND_BYTES
-    for batch in rows.to_batches():
+    for batch in batches:
         found.append(batch)
         room -= batch.nbytes
         if room < 0:
             raise LeftToSparkError("the rows are many")
-    return pa.Table.from_batches(found, rows.projected_schema)
+    return pa.Table.from_batches(found, schema)
 
 
 def _only(found: pa.Table, keys: pa.Table) -> pa.Table:
