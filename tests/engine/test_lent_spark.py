@@ -90,6 +90,7 @@ def test_workers_have_the_code_of_the_command(run: Run, tmp_path: Path) -> None:
     assert (doubled, mended) == ("[6]", "[6.0]")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "body",
     [
@@ -107,6 +108,7 @@ def test_a_spark_that_still_works_is_not_lent_again(home: Settings, run: Run, bo
     assert found["jvm"] is None
 
 
+@pytest.mark.long
 def test_a_spark_that_is_killed_is_not_missed(run: Run) -> None:
     (first,) = run("pass")
     psutil.Process(int(first)).kill()
