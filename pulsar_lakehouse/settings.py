@@ -222,7 +222,8 @@ class Spark(Section):
 
 class Engine(Section):
     idle_minutes: float = Field(30.0, ge=0)
-    """After so long without a command, the engine ends. 0: none is started, and each command starts its own Spark."""
+    """After so long without a command, the engine's Spark ends; the next one starts another. 0: there is no engine, and
+    each command starts its own."""
 
 
 class Run(Section):

@@ -20,10 +20,13 @@ def up() -> None:
     """Start the engine and its Spark. `lakehouse up` and `lakehouse airflow up` start it, too."""
     settings = load_settings()
     if not control.start(settings):
-        raise ConfigurationError("engine.idle_minutes is 0, so there is no engine: set the minutes after which it ends")
+        raise ConfigurationError(
+            "engine.idle_minutes is 0, so there is no engine: set the minutes after which its Spark ends"
+        )
     with open_lake(settings, writes=[]):
         pass  # it borrows a Spark, which the engine starts
-    report.say(f"The engine is up, with a Spark. It ends {settings.engine.idle_minutes:g} min after the last command.")
+    minutes = settings.engine.idle_minutes
+    report.say(f"The engine is up. Its Spark ends {minutes:g} min after the last command that has used it.")
 
 
 @app.command()
@@ -53,7 +56,7 @@ def status() -> None:
 def _use(found: dict[str, Any]) -> str:
     if borrower := found["borrower"]:
         return f"lent to {_named(borrower)}"
-    return f"idle for {duration(found['idle'])}, and ends after {duration(found['limit'])}"
+    return f"idle for {duration(found['idle'])}"
 
 
 def _named(borrower: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """The engine's process. It keeps one JVM of Spark, and lends it to one command at a time.
 
-Run as `python -m pulsar_lakehouse.engine.keeper <folder> <seconds>`: it ends after so many seconds without a borrower.
+Run as `python -m pulsar_lakehouse.engine.keeper <folder> <seconds>`: the JVM ends after so many seconds without a
+borrower. The process itself is small, and stays.
 
 The JVM is lent with the leases of the command that borrows it: their files are in a queue of which the JVM has the
 other end. So a lease is held as long as that JVM lives, or until this process takes the files out of the queue. It does
@@ -114,7 +115,7 @@ class Keeper:
         self.since = time.monotonic()
 
     def serve(self) -> None:
-        """Lend until nobody has borrowed for too long, or the socket is removed, or somebody asks to end."""
+        """Lend until somebody asks to end, or the socket is removed."""
         path = self.folder / "socket"
         path.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listening:
@@ -123,6 +124,7 @@ class Keeper:
             listening.listen()
             listening.settimeout(1)
             while not self._is_over(path, own):
+                self._end_idle()
                 with suppress(TimeoutError):
                     connection, _ = listening.accept()
                     connection.settimeout(None)
@@ -139,8 +141,14 @@ class Keeper:
             removed = path.stat().st_ino != own
         except OSError:
             removed = True
-        idle = not self.lent.locked() and time.monotonic() - self.since > self.idle_seconds
-        return removed or idle or self.ending.is_set()
+        return removed or self.ending.is_set()
+
+    def _end_idle(self) -> None:
+        if time.monotonic() - self.since > self.idle_seconds and self.lent.acquire(blocking=False):
+            if self.jvm is not None:
+                self.jvm.end()
+                self.jvm = None
+            self.lent.release()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -203,7 +211,7 @@ class Keeper:
         jvm = self.jvm
         about = None if jvm is None else {"pid": jvm.process.pid, "bytes": jvm.bytes, "loans": jvm.loans}
         idle = round(time.monotonic() - self.since)
-        return {"pid": os.getpid(), "borrower": self.borrower, "jvm": about, "idle": idle, "limit": self.idle_seconds}
+        return {"pid": os.getpid(), "borrower": self.borrower, "jvm": about, "idle": idle}
 
 
 def address(path: Path) -> str:

@@ -219,19 +219,30 @@ def test_a_jvm_that_has_grown_is_renewed(folder: Path, monkeypatch: pytest.Monke
     assert not is_alive(loan.pid)
 
 
-@pytest.mark.parametrize("how", ["asked", "idle", "removed"])
-def test_the_end_of_an_engine(settings: Settings, tmp_path: Path, how: str) -> None:
-    minutes = 0.02 if how == "idle" else 1
-    home = settings.model_copy(update={"home": tmp_path, "engine": Engine(idle_minutes=minutes)})
-    control.start(home)
-    loan, keeper = borrowed(control.folder(home)), keeper_of(home)
+@pytest.mark.parametrize("how", ["asked", "removed"])
+def test_the_end_of_an_engine(home: Settings, folder: Path, how: str) -> None:
+    loan, keeper = borrowed(folder), keeper_of(home)
     loan.give_back(is_well=True)
     if how == "asked":
         control.stop(home)
-    elif how == "removed":
-        (control.folder(home) / "socket").unlink()
+    else:
+        (folder / "socket").unlink()
     assert wait_until(lambda: not is_alive(keeper), "", 10)
     assert (is_alive(loan.pid), control.state(home)) == (False, None)
+
+
+def test_a_jvm_that_nobody_borrows_ends(settings: Settings, tmp_path: Path) -> None:
+    home = settings.model_copy(update={"home": tmp_path, "engine": Engine(idle_minutes=0.03)})
+    control.start(home)
+    first = borrowed(control.folder(home))
+    time.sleep(3)
+    assert is_alive(first.pid)
+    first.give_back(is_well=True)
+    assert wait_until(lambda: not is_alive(first.pid), "", 10)
+    second = borrowed(control.folder(home))
+    second.give_back(is_well=True)
+    control.stop(home)
+    assert second.pid != first.pid
 
 
 def test_a_command_goes_on_while_its_engine_is_asked_to_end(home: Settings, folder: Path) -> None:
