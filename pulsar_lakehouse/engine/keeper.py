@@ -29,6 +29,8 @@ from pulsar_lakehouse.engine.wire import close, receive, receive_files, send, se
 
 MOST_LOANS = 100
 """After so many loans, a JVM is renewed: each leaves a little in it."""
+MOMENT = 0.5
+"""Seconds to wait for a JVM that is given back, or ends, just now."""
 BESIDE_HEAP = 1536 * 2**20
 """Bytes that a JVM may have beside its heap, before it is renewed."""
 
@@ -154,7 +156,7 @@ class Keeper:
         with connection, suppress(OSError):
             wanted, _ = receive(connection)
             match wanted["wish"]:
-                case "borrow" if self.lent.acquire(blocking=False):
+                case "borrow" if self.lent.acquire(timeout=MOMENT):
                     try:
                         self._lend(connection, wanted)
                     finally:
