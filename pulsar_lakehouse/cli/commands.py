@@ -11,7 +11,6 @@ from typing import Annotated, NoReturn
 import typer
 
 from pulsar_lakehouse.cli.late_commands import Late, group_of
-from pulsar_lakehouse.errors import LakehouseError
 
 # `--help` shows these panels in the order of their first commands.
 PROJECT, BROKER, PIPELINE, DATA, AIRFLOW = "Project", "Broker and topics", "Pipeline", "Tables", "Airflow"
@@ -91,23 +90,22 @@ def main() -> NoReturn:
     logging.disable()  # py4j would report each call that an interrupt or the end of the JVM cuts off
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    code, is_well = 1, False
+    code = 1
     try:
         app()
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
-        is_well = code == 0
-        if is_well:
+        if code == 0:
             _tell_tables()
     except Exception as error:
         from pulsar_lakehouse.cli import failures  # which commands that end well don't need
 
-        code, is_well = failures.tell(error), isinstance(error, LakehouseError)
+        code = failures.tell(error)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         if (session := sys.modules.get("pulsar_lakehouse.spark.session")) is not None:  # or else there is no Spark
-            session.stop_spark(keep_classes=code == 0, is_well=is_well)
+            session.stop_spark(is_well=code == 0)
         sys.stdout.flush()
         os._exit(code)  # don't wait for threads that wait for the JVM
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from pulsar_lakehouse.engine.wire import receive, send
 
 PATIENCE = 10.0
 """Seconds within which the engine answers, or else is taken for hung."""
+PACKAGE = Path(__file__).parent.parent
 START = 180.0
 """Seconds within which a JVM that the engine starts answers."""
 LOANS: "list[Loan]" = []
@@ -33,29 +35,29 @@ class Loan:
         self.gateway = Gateway(port=told["port"], secret=told["secret"])
         self.code: int | None = None
         self.released, self.ended = threading.Event(), threading.Event()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", round(PATIENCE), 0))
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit code of the JVM. Raises TimeoutExpired if it is still running then."""
         if not self.ended.wait(timeout):
-            raise subprocess.TimeoutExpired("spark-submit", timeout or 0)
+            raise subprocess.TimeoutExpired("the JVM of the engine", timeout or 0)
         return -signal.SIGKILL if self.code is None else self.code
 
     def kill(self) -> None:
-        with suppress(psutil.NoSuchProcess):
-            psutil.Process(self.pid).kill()
+        _kill(self.pid)
 
     def give_back(self, *, is_well: bool) -> None:
         """Give it back for the next command; if it may still do something, it is killed.
 
-        Returns when nobody holds the leases of this process any more. An engine that is hung can't see to that, so it
-        is killed, and its JVM ends.
+        Returns when nobody holds the leases of this process any more. An engine that is hung can't see to that, so
+        both are killed.
         """
         with suppress(OSError):
             send(self.connection, {"well": is_well, "modules": modules()})
         if not self.released.wait(PATIENCE):
-            with suppress(ProcessLookupError):
-                os.kill(self.keeper, signal.SIGKILL)
+            _kill(self.keeper)
+            _kill(self.pid)
         self.connection.close()
         LOANS.remove(self)
 
@@ -88,38 +90,52 @@ def borrow(folder: Path, wanted: dict[str, Any], files: Sequence[int]) -> Loan |
         if answer["busy"]:
             connection.close()
             return None
-    except OSError:
-        connection.close()
-        return None
-    try:
         connection.settimeout(START)
-        send(connection, {}, files)
         told = receive(connection)[0]
-        connection.settimeout(None)
     except BaseException as error:
         connection.close()
-        if isinstance(error, TimeoutError):  # it has the files
-            with suppress(ProcessLookupError):
-                os.kill(answer["keeper"], signal.SIGKILL)
         if isinstance(error, OSError):
             return None
         raise
     if "ended" in told:
         connection.close()
         raise EndedError(told["ended"])
-    LOANS.append(loan := Loan(connection, answer["keeper"], told))
+    return _held(connection, answer["keeper"], told, files)
+
+
+def _held(connection: socket.socket, keeper: int, told: Mapping[str, Any], files: Sequence[int]) -> Loan | None:
+    """The loan of a JVM that holds the files; None if the engine has failed meanwhile."""
+    connection.settimeout(PATIENCE)
+    try:
+        send(connection, {}, files)
+        receive(connection)
+    except BaseException as error:
+        if isinstance(error, TimeoutError):  # it has the files
+            _kill(keeper)
+        connection.close()
+        if isinstance(error, OSError):
+            return None
+        raise
+    connection.settimeout(None)
+    LOANS.append(loan := Loan(connection, keeper, told))
     return loan
 
 
+def _kill(pid: int) -> None:
+    with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        process = psutil.Process(pid)
+        process.kill()
+        process.wait(PATIENCE)
+
+
 def modules() -> dict[str, int]:
-    """The files of the modules that this process has loaded, and when each was modified, in epoch nanoseconds.
+    """Files of modules, and when each was modified, in epoch nanoseconds: of this package, and those loaded here.
 
     Python processes of Spark outlive a loan, with the modules that they have loaded.
     """
+    loaded = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     found = {}
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            with suppress(OSError):
-                found[file] = Path(file).stat().st_mtime_ns
+    for file in {*filter(None, loaded), *map(str, PACKAGE.rglob("*.py"))}:
+        with suppress(OSError):
+            found[file] = Path(file).stat().st_mtime_ns
     return found

@@ -13,8 +13,6 @@ from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.progress import wait_until
 from pulsar_lakehouse.settings import Settings, environment_of_others
 
-START_TIMEOUT = 20.0
-
 
 def folder(settings: Settings) -> Path:
     return settings.home / "engine"
@@ -23,8 +21,8 @@ def folder(settings: Settings) -> Path:
 def start(settings: Settings) -> bool:
     """Start the engine, unless it runs; returns whether there is one. There is none if `engine.idle_minutes` is 0.
 
-    It begins without a JVM: the first command that borrows one gives it the properties. Raises LakehouseError if it
-    does not answer in time.
+    It begins without a JVM: the first command that borrows one gives it the properties. If another engine of this home
+    is about to end, it begins after that. Raises LakehouseError if one runs that does not answer.
     """
     if not settings.engine.idle_minutes:
         return False
@@ -32,18 +30,17 @@ def start(settings: Settings) -> bool:
         log = settings.home / "logs" / "engine.log"
         for each in (folder(settings), log.parent):
             each.mkdir(parents=True, exist_ok=True)
-        seconds = settings.engine.idle_minutes * 60
+        command = [sys.executable, "-P", "-m", "pulsar_lakehouse.engine.keeper"]
         with log.open("ab") as output:
-            subprocess.Popen(
-                [sys.executable, "-m", "pulsar_lakehouse.engine.keeper", str(folder(settings)), str(seconds)],
+            engine = subprocess.Popen(
+                [*command, str(folder(settings)), str(settings.engine.idle_minutes * 60)],
                 env=environment_of_others(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # Ctrl-C in the terminal must not reach it
             )
-        if not wait_until(lambda: state(settings) is not None, "Starting the engine", START_TIMEOUT):
-            raise LakehouseError(f"the engine did not answer in {START_TIMEOUT:g} s; see {log}")
+        wait_until(lambda: state(settings) is not None or engine.poll() is not None, "Starting the engine", PATIENCE)
     return True
 
 

@@ -13,6 +13,7 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,6 +30,8 @@ from pulsar_lakehouse.engine.wire import close, receive, receive_files, send, se
 
 MOST_LOANS = 100
 """After so many loans, a JVM is renewed: each leaves a little in it."""
+GENTLE = 5.0
+"""Seconds for a JVM to end by itself."""
 MOMENT = 0.5
 """Seconds to wait for a JVM that is given back, or ends, just now."""
 BESIDE_HEAP = 1536 * 2**20
@@ -51,6 +54,7 @@ class Jvm:
                 wanted["environment"],
                 answer=answer,
                 log=Path(wanted["log"]),
+                folder=wanted["folder"],
                 inherited=[self.inner.fileno()],
             )
             try:
@@ -98,19 +102,27 @@ class Jvm:
             while True:
                 close(receive_files(self.inner))
 
-    def end(self) -> None:
-        """Kill it, wait until it is gone, and only then release what it holds."""
+    def end(self, *, gently: bool = False) -> None:
+        """Kill it, wait until it is gone, and only then release what it holds.
+
+        One that does nothing any more gets a moment to remove its files.
+        """
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        if gently:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(GENTLE)
         self.process.kill()
         self.process.wait()
         self.release()
-        for each in (self.queue, self.inner, self.process.stdin):
-            assert each is not None
+        for each in (self.queue, self.inner):
             each.close()
 
 
 class Keeper:
     def __init__(self, folder: Path, idle_seconds: float) -> None:
         self.folder, self.idle_seconds = folder, idle_seconds
+        self.path, self.inode = folder / "socket", 0
         self.jvm: Jvm | None = None
         self.lent, self.ending = threading.Lock(), threading.Event()
         self.borrower: dict[str, Any] | None = None
@@ -118,37 +130,36 @@ class Keeper:
 
     def serve(self) -> None:
         """Lend until somebody asks to end, or the socket is removed."""
-        path = self.folder / "socket"
-        path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(address(path))
-            own = path.stat().st_ino
+            listening.bind(address(self.path))
+            self.inode = self.path.stat().st_ino
             listening.listen()
             listening.settimeout(1)
-            while not self._is_over(path, own):
+            while self._is_ours() and not self.ending.is_set():
                 self._end_idle()
                 with suppress(TimeoutError):
                     connection, _ = listening.accept()
                     connection.settimeout(None)
                     threading.Thread(target=self._answer, args=[connection], daemon=True).start()
-            with suppress(OSError):
-                if path.stat().st_ino == own:
-                    path.unlink()
+            self._unlink()
         with self.lent:  # a command that has the JVM may go on to its end
             if self.jvm is not None:
-                self.jvm.end()
+                self.jvm.end(gently=True)
 
-    def _is_over(self, path: Path, own: int) -> bool:
-        try:
-            removed = path.stat().st_ino != own
-        except OSError:
-            removed = True
-        return removed or self.ending.is_set()
+    def _is_ours(self) -> bool:
+        with suppress(OSError):
+            return self.path.stat().st_ino == self.inode
+        return False
+
+    def _unlink(self) -> None:
+        if self._is_ours():
+            self.path.unlink(missing_ok=True)
 
     def _end_idle(self) -> None:
         if time.monotonic() - self.since > self.idle_seconds and self.lent.acquire(blocking=False):
             if self.jvm is not None:
-                self.jvm.end()
+                self.jvm.end(gently=True)
                 self.jvm = None
             self.lent.release()
 
@@ -167,6 +178,7 @@ class Keeper:
                     send(connection, {"busy": True})
                 case "end":
                     self.ending.set()
+                    self._unlink()  # at once, so that another engine can begin
                     send(connection, self._state())
                 case _:
                     send(connection, self._state())
@@ -174,36 +186,34 @@ class Keeper:
     def _lend(self, connection: socket.socket, wanted: dict[str, Any]) -> None:
         self.borrower = wanted["borrower"]
         send(connection, {"busy": False, "keeper": os.getpid()})
-        _, files = receive(connection)
         try:
             jvm = self._fitting(wanted)
         except EndedError as error:
             send(connection, {"ended": error.code})
             return
-        else:
-            jvm.hold(files)
-        finally:
-            close(files)
-        is_well = False
+        jvm.borrower = connection
+        send(connection, {"pid": jvm.process.pid, **vars(jvm.gateway)})
+        _, files = receive(connection)
+        since, is_well = time.time_ns(), False
         try:
+            jvm.hold(files)
             jvm.loans += 1
-            since = time.time_ns()
-            send(connection, {"pid": jvm.process.pid, **vars(jvm.gateway)})
-            jvm.borrower = connection
+            send(connection, {"held": True})
             returned = receive(connection)[0]
             jvm.modules |= returned["modules"]
             is_well = returned["well"] and max(jvm.modules.values(), default=0) < since
         finally:
+            close(files)
             jvm.borrower = None
             if is_well and not jvm.is_worn and not self.ending.is_set():
                 jvm.release()
             else:
                 self.jvm = None
-                jvm.end()
+                jvm.end(gently=is_well)
 
     def _fitting(self, wanted: dict[str, Any]) -> Jvm:
         if self.jvm is not None and not self.jvm.fits(wanted):
-            self.jvm.end()
+            self.jvm.end(gently=True)
             self.jvm = None
         if self.jvm is None:
             self.jvm = Jvm(wanted, self.folder)
@@ -228,11 +238,18 @@ def main() -> None:
     os.umask(0o077)
     folder, idle_seconds = Path(sys.argv[1]), float(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # another process serves this home
-            return
+    with (folder / "lock").open("a+") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if (folder / "socket").exists():  # another process serves this home
+                    return
+                time.sleep(0.2)  # another one is about to begin, or to end
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         Keeper(folder, idle_seconds).serve()
 
 

@@ -30,12 +30,13 @@ def launch(
     *,
     answer: Path,
     log: Path,
+    folder: str | None = None,
     inherited: Sequence[int] = (),
     in_child: Callable[[], object] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start the command, whose JVM will write its gateway to the file `answer`. It ends when its standard input does.
 
-    `inherited` are file descriptors that it keeps open.
+    It runs in `folder`, by default in that of this process. `inherited` are file descriptors that it keeps open.
     """
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -43,6 +44,7 @@ def launch(
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
+            cwd=folder,
             pass_fds=tuple(inherited),
             env={**environment, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
             preexec_fn=in_child,

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.downloads.artifacts import downloaded
 from pulsar_lakehouse.engine.borrowing import Loan, borrow
-from pulsar_lakehouse.engine.control import folder
+from pulsar_lakehouse.engine.control import folder as engine_folder
 from pulsar_lakehouse.engine.launch import EndedError, Gateway, gateway_of, launch
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jvm.class_archives import archive_options, settle
@@ -48,7 +49,8 @@ SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", **LITTL
 """Settings for a run of a minute on little data: the JVM also compiles faster, to slower code."""
 
 OF_ONE_COMMAND = re.compile(
-    r"_*AIRFLOW|_AIRFLOW|LAKEHOUSE_|OPENLINEAGE_|PYTEST_|TERM|SSH_|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|INVOCATION_ID)$"
+    r"_*AIRFLOW|LAKEHOUSE_|OPENLINEAGE_|PYTEST_|TERM|COLORTERM|TMUX|SSH_|VSCODE_|XDG_SESSION_|MAKE|MFLAGS|VIRTUAL_ENV_"
+    r"|(_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|PS1|GPG_TTY|INVOCATION_ID)$"
 )
 """Matches the variables of the environment that may differ between commands that use the same JVM."""
 
@@ -60,6 +62,9 @@ LOCAL_FILES = {
     "spark.hadoop.fs.permissions.umask-mode": "077",
 }
 """Local files are created, renamed and listed by `local_files.scala`."""
+
+CLEANING = 10.0
+"""Seconds in which a JVM that is given back is cleaned, or else it is ended."""
 
 CLASS_PATH = "spark.driver.extraClassPath"
 PROGRAM = "spark"
@@ -160,7 +165,7 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow
     outlive a killed Python process for a moment.
 
     With `may_borrow`, the JVM is that of the engine, if there is an engine and its JVM is idle. `stop_spark` gives it
-    back.
+    back. On a cluster, none is borrowed: an idle one would keep its cores from others.
 
     Raises LakehouseError if Spark's process ends while it starts.
     """
@@ -169,8 +174,9 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow
         os.environ.update(submit_environment(settings))
         (settings.home / "spark").mkdir(parents=True, exist_ok=True)
         (settings.home / "logs").mkdir(exist_ok=True)
+        borrows = may_borrow and is_local(settings)
         try:
-            gateway = _borrowed(lasting := _lasting(settings), inherited, settings) if may_borrow else None
+            gateway = _borrowed(lasting := _lasting(settings), inherited, settings) if borrows else None
             of_context = properties if gateway is None else lasting
             gateway = gateway or _launched(properties, inherited, settings)
         except EndedError as error:
@@ -207,20 +213,23 @@ def _lasting(settings: Settings) -> dict[str, str]:
 
 def _borrowed(properties: Mapping[str, str], inherited: Sequence[int], settings: Settings) -> JavaGateway | None:
     """The gateway of the engine's JVM, which it starts if it has none that fits; None if there is none to borrow."""
-    environment = _environment_of_jvm()
-    fit = json.dumps(
-        [properties, {name: value for name, value in environment.items() if not OF_ONE_COMMAND.match(name)}]
-    )
+    environment, where = _environment_of_jvm(), str(Path.cwd())
+    lasting = {name: value for name, value in environment.items() if not OF_ONE_COMMAND.match(name)}
+    fit = json.dumps([properties, lasting, where])
     with _submission(properties, settings) as command:
         wanted = {
             "fit": hashlib.sha256(fit.encode()).hexdigest(),
-            "heap": _bytes(properties["spark.driver.memory"]),
+            "heap": _bytes(properties["spark.driver.memory"]) or _bytes(settings.spark.memory),
             "command": command,
             "environment": environment,
             "log": str(_log(settings)),
+            "folder": where,
         }
-        loan = borrow(folder(settings), wanted, inherited)
-    return loan and _connected(loan.gateway, loan)
+        loan = borrow(engine_folder(settings), wanted, inherited)
+    try:
+        return loan and _connected(loan.gateway, loan)
+    except Py4JError as error:
+        raise EndedError(loan.wait() if loan else 1) from error
 
 
 def _launched(properties: Mapping[str, str], inherited: Sequence[int], settings: Settings) -> JavaGateway:
@@ -284,7 +293,9 @@ def _log(settings: Settings) -> Path:
 
 
 def _bytes(size: str) -> int:
-    return int(size[:-1]) * {"m": 2**20, "g": 2**30}[size[-1]]
+    """The bytes of a size in Java's or Spark's form, such as 3g; 0 if it has another one."""
+    found = re.fullmatch(r"(\d+)([kmgt])b?", size.strip().lower())
+    return int(found[1]) << {"k": 10, "m": 20, "g": 30, "t": 40}[found[2]] if found else 0
 
 
 @contextmanager
@@ -363,19 +374,20 @@ def drop_idle_callbacks() -> None:
     server.resetCallbackClient(server.getCallbackClient().getAddress(), gateway._python_proxy_port)
 
 
-def stop_spark(*, keep_classes: bool = False, is_well: bool = False) -> None:
-    """End the JVM, whatever it is doing, and wait until it is gone. If it `is_well`, a borrowed one is given back.
+def stop_spark(*, is_well: bool = False) -> None:
+    """End the JVM, whatever it is doing, and wait until it is gone.
 
-    With `keep_classes`, a JVM that was started to write a class archive does so: 210 MB, in about 15 seconds.
+    If this process `is_well`, a JVM that was borrowed is given back, and one that was started to write a class archive
+    does so: 210 MB, in about 15 seconds.
     """
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None:
         return
     context = SparkContext._active_spark_context
     if isinstance(process, Loan):
-        process.give_back(is_well=is_well and context is not None and _is_idle(context))
+        process.give_back(is_well=is_well and context is not None and _is_left_clean(context))
         return
-    keeping = keep_classes and any("ArchiveClassesAtExit" in argument for argument in process.args)
+    keeping = is_well and any("ArchiveClassesAtExit" in argument for argument in process.args)
     if context is not None:
         context._accumulatorServer.shutdown()
     process.stdin.close()  # the JVM ends when its standard input does
@@ -389,8 +401,16 @@ def stop_spark(*, keep_classes: bool = False, is_well: bool = False) -> None:
     settle(PROGRAM, keep=keeping)
 
 
-def _is_idle(context: SparkContext) -> bool:
-    """Whether no stream and no job runs, so that nothing of this process is left in the JVM. It is tidied, too."""
+def _is_left_clean(context: SparkContext) -> bool:
+    """Whether no stream and no job runs, and all that this process has left in the JVM could be removed in time."""
+    cleaned: list[bool] = []
+    cleaning = threading.Thread(target=lambda: cleaned.append(_clean(context)), daemon=True)
+    cleaning.start()
+    cleaning.join(CLEANING)
+    return cleaned == [True]
+
+
+def _clean(context: SparkContext) -> bool:
     try:
         jvm: Any = context._jvm
         session = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession().get()
@@ -399,6 +419,12 @@ def _is_idle(context: SparkContext) -> bool:
             return False
         session.sharedState().cacheManager().clearCache()
         drop_idle_callbacks()
-    except (Py4JError, OSError):
+        # The JVM keeps each object that this process has got, until it says that it needs it no more.
+        lasting = jvm.java.util.ArrayList()
+        for name in ("t", "j", "GATEWAY_SERVER"):
+            lasting.add(name)
+        gateway: Any = context._gateway
+        JavaObject("GATEWAY_SERVER", gateway._gateway_client).getGateway().getBindings().keySet().retainAll(lasting)
+    except Exception:  # whatever it is, the JVM is not clean
         return False
     return True

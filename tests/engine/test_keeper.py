@@ -39,7 +39,14 @@ time.sleep(600)
 
 def wanted(folder: str | Path, *, fit: str = "a", code: str = JVM, heap: int = 2**30) -> dict[str, Any]:
     command, environment = [sys.executable, "-c", code], {"PATH": os.environ["PATH"]}
-    return {"fit": fit, "heap": heap, "command": command, "environment": environment, "log": f"{folder}/log"}
+    return {
+        "fit": fit,
+        "heap": heap,
+        "command": command,
+        "environment": environment,
+        "log": f"{folder}/log",
+        "folder": None,
+    }
 
 
 @pytest.fixture
