@@ -256,7 +256,7 @@ class Airflow(Section):
     port: Port = 0
     """Port of the local Airflow's web page; 0 means a free one."""
     parallelism: int = Field(2, ge=1)
-    """Tasks that the local Airflow runs at once. Each one is a Spark application."""
+    """Tasks that the local Airflow runs at once. All but one of them start a Spark of their own."""
     alert_url: SecretStr | None = None
     """A webhook URL. A failed Airflow task, local or not, sends it a POST with `{"text": ...}`, the format of Slack."""
 

@@ -1,7 +1,7 @@
 """Leases: the right to write a table, which only one process holds at a time.
 
-A lease is a lock on a file. The JVM inherits it, so it lasts until both Python and Spark have ended, even after a
-`kill -9`: a new process never writes while the old one is still dying.
+A lease is a lock on a file. The JVM inherits it, or is lent with it by the engine, so it lasts until both Python and
+Spark have ended, even after a `kill -9`: a new process never writes while the old one is still dying.
 
 Who has the lease of a table also has the turn at it (`turns.py`), and a claim of it if the table is in an object store,
 where several homes can write it (`claims.py`).
