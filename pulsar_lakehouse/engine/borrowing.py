@@ -35,7 +35,7 @@ class Loan:
         self.gateway = Gateway(port=told["port"], secret=told["secret"])
         self.code: int | None = None
         self.released, self.ended = threading.Event(), threading.Event()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", round(PATIENCE), 0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(PATIENCE))
         threading.Thread(target=self._listen, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> int:
@@ -119,6 +119,10 @@ def _held(connection: socket.socket, keeper: int, told: Mapping[str, Any], files
     connection.settimeout(None)
     LOANS.append(loan := Loan(connection, keeper, told))
     return loan
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1_000_000))
 
 
 def _kill(pid: int) -> None:

@@ -1,3 +1,4 @@
+import logging
 import os
 import signal
 import sys
@@ -43,6 +44,7 @@ def lakehouse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         return Outcome(int(end.value.code or 0), shown.out, shown.err)
 
     yield run
+    logging.disable(logging.NOTSET)
     for number, handler in handlers.items():
         signal.signal(number, handler)
 
