@@ -9,18 +9,21 @@ and start the second run. The next one, five minutes after it at most, finds not
 import os
 from collections.abc import Callable
 from datetime import datetime
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
 from benchmarks.bench import backlog
 from pulsar_lakehouse.cli import report
+from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.engine import control
 from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_admin import create_published
 from tests.airflow_api import RUNS, Api, wait_until
-from tests.shop import TOPICS
+from tests.shop import SHOP, TOPICS
 
 
 def main(
@@ -31,13 +34,15 @@ def main(
     workload = Workload(users=users, orders=orders)
     with backlog(workload) as (settings, endpoint, sent):
         os.environ["LAKEHOUSE_HOME"] = str(settings.home)
+        create_published(SHOP.published_topics, endpoint, settings)
         if engine:
             control.start(settings)
         try:
             api, count = Api(airflow.start(settings)), f"{sum(sent.values()):,} messages"
             rows = [ended_run(api, f"{count}, Spark cold", lambda steps: "enrich" in steps)]
-            later = Workload(users=users, orders=orders, seed=workload.seed + 1, start=workload.start + 86_400_000)
-            produce([(topic, later.first(topic.name)) for topic in TOPICS], endpoint, settings)
+            again = {topic: workload.first(topic.name) for topic in TOPICS if topic.changelog}
+            more = {ORDERS.topic: islice(workload.orders_from_now(1_000), orders)}
+            produce([*again.items(), *more.items()], endpoint, settings)
             rows.append(ended_run(api, f"{count}, Spark warm", lambda steps: "enrich" in steps, after=rows[0][0]))
             rows.append(ended_run(api, "nothing new", lambda steps: steps == {"news"}, after=rows[1][0]))
         finally:
@@ -62,6 +67,7 @@ def ended_run(api: Api, name: str, is_meant: Callable[[set[str]], bool], *, afte
         return bool(found)
 
     wait_until(has_ended)
+    report.say(" | ".join(found[0]))
     return found[0]
 
 
