@@ -105,6 +105,8 @@ def find_changed(pinned: Pinned, key: Sequence[str], *, since: int) -> pa.Table:
 
     Raises LeftToSparkError if Spark must look for the rows.
     """
+    if not all(_is_plain(pinned.schema[name].dataType) for name in key):
+        raise LeftToSparkError("Spark compares values of these types in another way")
     columns = pa.schema([(name, to_arrow_type(pinned.schema[name].dataType)) for name in key])
     with _left_to_spark(pinned) as table:
         if since == pinned.version:

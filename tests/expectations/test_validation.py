@@ -264,3 +264,16 @@ def test_of_a_key_that_changed_all_is_looked_at_as_it_is_now(lake: Lake, tmp_pat
         ("is_positive", "passed", 2, "new"),
         ("id_is_unique", "failed", 2, "new"),
     ]
+
+
+def test_a_key_may_be_a_time(lake: Lake, tmp_path: Path) -> None:
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    own.create(hours := Table(name="gold.hours", columns="at TIMESTAMP NOT NULL, price DOUBLE", properties=FEED))
+    suite = Suite(table=hours.name, key=("at",), arrives=CHANGE_FEED, rules=(POSITIVE, unique("at")))
+    own.table(hours.name).append(lake.spark.sql("SELECT timestamp'2026-01-01 00:00' AS at, 1.0D AS price"))
+    validate(own, [suite])
+    own.table(hours.name).append(lake.spark.sql("SELECT timestamp'2026-01-01 01:00' AS at, -1.0D AS price"))
+    assert outcomes(validate(own, [suite], only_new=True)) == [
+        ("is_positive", "failed", 1, "new"),
+        ("at_is_unique", "passed", 1, "new"),
+    ]

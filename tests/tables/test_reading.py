@@ -14,7 +14,14 @@ from pulsar_lakehouse.spark.frames import frame_of, of_keys
 from pulsar_lakehouse.tables import reading
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake, Pinned
-from pulsar_lakehouse.tables.reading import LeftToSparkError, find_rows, rows_if_small, rows_of_keys, rows_since
+from pulsar_lakehouse.tables.reading import (
+    LeftToSparkError,
+    find_changed,
+    find_rows,
+    rows_if_small,
+    rows_of_keys,
+    rows_since,
+)
 from tests.lake import own_home
 
 NOTES = Table(
@@ -101,6 +108,13 @@ def test_only_files_that_can_have_a_key_are_read(spark: SparkSession, project: S
     )
     assert found is not None
     assert found["place"].to_pylist()[0]["entry"] == 7
+
+
+@pytest.mark.parametrize("key", ["at", "rate"])
+def test_changes_of_such_keys_are_left_to_spark(spark: SparkSession, project: Settings, key: str) -> None:
+    table = filled(Lake(spark, project))
+    with pytest.raises(LeftToSparkError):
+        find_changed(table, [key], since=table.version - 1)
 
 
 def test_a_version_is_read_as_it_was(spark: SparkSession, project: Settings) -> None:
