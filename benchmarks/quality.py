@@ -7,6 +7,7 @@ tables are validated as a whole. Then follow runs of a few more orders, each wit
 added, and another one with nothing new.
 """
 
+from itertools import islice
 from statistics import median
 from typing import Annotated, NamedTuple
 
@@ -50,7 +51,7 @@ def main(
                 results = validate(lake, SUITES)
             rows += [_row(f"{name} run", run, run), _row(f"{name} validation of the whole tables", whole, run)]
         report.quality(results)
-        later = [run_later(lake, endpoint, workload, more, number) for number in range(1, times + 1)]
+        later = [run_later(lake, endpoint, workload, more) for _ in range(times)]
         runs, new, nothing, jobs = zip(*later, strict=True)
         run = middle(runs)
         rows += [_row(f"run of {more:,} orders more", run, run)]
@@ -59,10 +60,10 @@ def main(
     report.rows(["", "seconds", "CPU seconds", "share of the time", "of the CPU"], rows, title=f"{orders:,} orders")
 
 
-def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int, number: int) -> Later:
+def run_later(lake: Lake, endpoint: Endpoint, workload: Workload, orders: int) -> Later:
     """A run of more orders, and the validation of the rows that it added."""
-    few = Workload(users=workload.users, orders=orders, seed=workload.seed + number, start=workload.start + 86_400_000)
-    produce([(topic, few.first(topic.name)) for topic in TOPICS if topic.name == "orders"], endpoint, lake.settings)
+    few = islice(workload.orders_from_now(1_000), orders)
+    produce([(topic, few) for topic in TOPICS if topic.name == "orders"], endpoint, lake.settings)
     scheduler = lake.spark.sparkContext._jsc.sc().dagScheduler()
     with lap() as run:
         report.outcomes(run_all(lake), lake.settings)

@@ -16,9 +16,9 @@ def up() -> None:
     """Start Airflow in the background, and print its address and login."""
     require_extra("airflow", "airflow")
     settings = load_settings()
-    control.start(settings)
     found = airflow.start(settings)
     report.say(f"Airflow is up: {found.url}, user {found.user}, password {found.password}")
+    control.start(settings)
 
 
 @app.command()
@@ -26,5 +26,5 @@ def down() -> None:
     """Stop Airflow and everything that it runs. Its database is kept."""
     settings = load_settings()
     stopped = airflow.stop(settings)
-    control.stop(settings)
     report.say("Airflow is down." if stopped else "No local Airflow was running.")
+    control.stop(settings)

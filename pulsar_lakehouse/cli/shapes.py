@@ -6,12 +6,15 @@ Times are UTC in ISO 8601, durations are seconds, sizes are bytes, and null is w
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic_core import to_json
 
 from pulsar_lakehouse.cli import report
+
+if TYPE_CHECKING:  # few commands load it
+    from pulsar_lakehouse.jobs.trace import Event
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
 
@@ -180,19 +183,10 @@ class Reconciliation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
-    at: datetime
-    table: str
-    version: int | None
-    message: str
-    what: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Trace:
     topic: str
     key: Sequence[str]
-    events: Sequence[Event]
+    events: "Sequence[Event]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """`lakehouse trace`: what happened to the messages of a key."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -26,8 +25,7 @@ def trace_command(
     declared = traceable(pipeline_of(settings), topic)
     events = trace(settings, declared, key)
     if as_json:
-        told = [shapes.Event(**asdict(each)) for each in events]
-        shapes.show(shapes.Trace(topic=declared.topic.name, key=key, events=told))
+        shapes.show(shapes.Trace(topic=declared.topic.name, key=key, events=events))
         return
     tables = [each.table if each.version is None else f"{each.table} v{each.version}" for each in events]
     width, place = max(map(len, tables)), max(len(each.message) for each in events)

@@ -83,7 +83,8 @@ def borrow(folder: Path, wanted: dict[str, Any], files: Sequence[int]) -> Loan |
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(PATIENCE)
     try:
-        connection.connect(address(folder / "socket"))
+        with address(folder / "socket") as name:
+            connection.connect(name)
         about = {"pid": os.getpid(), "command": " ".join(sys.argv[1:])}
         send(connection, {"wish": "borrow", "borrower": about, **wanted})
         answer = receive(connection)[0]

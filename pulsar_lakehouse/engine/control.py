@@ -58,17 +58,14 @@ def _ask(wish: str, settings: Settings) -> dict[str, Any] | None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(PATIENCE)
         try:
-            connection.connect(address(folder(settings) / "socket"))
+            with address(folder(settings) / "socket") as name:
+                connection.connect(name)
             send(connection, {"wish": wish})
             found: dict[str, Any] = receive(connection)[0]
         except TimeoutError as error:
             raise LakehouseError(
-                f"the engine does not answer: kill the process that {_lock(settings)} names"
+                f"the engine does not answer: kill the process that {folder(settings) / 'lock'} names"
             ) from error
         except OSError:
             return None
     return found
-
-
-def _lock(settings: Settings) -> Path:
-    return folder(settings) / "lock"

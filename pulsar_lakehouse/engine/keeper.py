@@ -18,8 +18,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +132,8 @@ class Keeper:
         """Lend until somebody asks to end, or the socket is removed."""
         self.path.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(address(self.path))
+            with address(self.path) as name:
+                listening.bind(name)
             self.inode = self.path.stat().st_ino
             listening.listen()
             listening.settimeout(1)
@@ -226,12 +227,17 @@ class Keeper:
         return {"pid": os.getpid(), "borrower": self.borrower, "jvm": about, "idle": idle}
 
 
-def address(path: Path) -> str:
+@contextmanager
+def address(path: Path) -> Iterator[str]:
     """The path of a socket, whose name may have 107 bytes at most: a longer one is given by the folder, opened."""
     if len(os.fsencode(path)) < 100:
-        return str(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)  # it stays open, as long as this process
-    return f"/proc/self/fd/{folder}/{path.name}"
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def main() -> None:

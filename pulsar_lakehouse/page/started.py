@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pulsar_lakehouse.settings import Settings
 
-COMMAND = (sys.executable, "-m", "pulsar_lakehouse.cli")
+COMMAND = (sys.executable, "-P", "-m", "pulsar_lakehouse.cli")
 SHOWN = 10
 """The last commands, which are listed."""
 RUN = '"$@" >"$0.log" 2>&1; echo $? >"$0.code"'
