@@ -8,6 +8,17 @@ from typing import NoReturn
 def main() -> NoReturn:
     os.umask(0o077)  # other users can't read what this process and its children write
     try:
+        from pulsar_lakehouse.engine.forked import run_forked
+
+        run_forked()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    run()
+
+
+def run() -> NoReturn:
+    """Run the command in this process, and end it."""
+    try:
         from pulsar_lakehouse.errors import LakehouseError
         from pulsar_lakehouse.terminal import one_line
 

@@ -92,7 +92,7 @@ def main() -> NoReturn:
         signal.signal(number, _interrupt)
     code = 1
     try:
-        app()
+        app(prog_name="lakehouse")
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
         if code == 0:

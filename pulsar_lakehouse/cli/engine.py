@@ -51,6 +51,8 @@ def status() -> None:
     report.say(f"The engine is up: pid {found['pid']}, {_use(found)}")
     if jvm := found["jvm"]:
         report.say(f"Its Spark is pid {jvm['pid']}: {decimal(jvm['bytes'])} of memory, lent {jvm['loans']:,} times")
+    if python := found["python"]:
+        report.say(f"Python with its libraries: {decimal(python)} of memory")
 
 
 def _use(found: dict[str, Any]) -> str:

@@ -14,12 +14,9 @@ from typing import Any
 
 import psutil
 
-from pulsar_lakehouse.engine.keeper import address
 from pulsar_lakehouse.engine.launch import EndedError, Gateway
-from pulsar_lakehouse.engine.wire import receive, send
+from pulsar_lakehouse.engine.wire import PATIENCE, address, receive, send
 
-PATIENCE = 10.0
-"""Seconds within which the engine answers, or else is taken for hung."""
 PACKAGE = Path(__file__).parent.parent
 START = 180.0
 """Seconds within which a JVM that the engine starts answers."""

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pulsar_lakehouse.engine.borrowing import PATIENCE
-from pulsar_lakehouse.engine.keeper import address
-from pulsar_lakehouse.engine.wire import receive, send
+from pulsar_lakehouse.engine.wire import PATIENCE, address, receive, send
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.progress import wait_until
 from pulsar_lakehouse.settings import Settings, environment_of_others

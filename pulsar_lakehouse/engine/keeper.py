@@ -1,5 +1,7 @@
 """The engine's process. It keeps one JVM of Spark, and lends it to one command at a time.
 
+It also keeps a Python with its libraries loaded, which forks for each command: `engine.forkserver`.
+
 Run as `python -m pulsar_lakehouse.engine.keeper <folder> <seconds>`: the JVM ends after so many seconds without a
 borrower. The process itself is small, and stays.
 
@@ -18,15 +20,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from pulsar_lakehouse.engine.launch import EndedError, Gateway, gateway_of, launch
-from pulsar_lakehouse.engine.wire import close, receive, receive_files, send, send_files
+from pulsar_lakehouse.engine.wire import address, close, receive, receive_files, send, send_files
 
 MOST_LOANS = 100
 """After so many loans, a JVM is renewed: each leaves a little in it."""
@@ -83,10 +85,7 @@ class Jvm:
 
     @property
     def bytes(self) -> int:
-        """Its resident memory; 0 if it has ended."""
-        with suppress(psutil.Error):
-            return int(psutil.Process(self.process.pid).memory_info().rss)
-        return 0
+        return bytes_of(self.process)
 
     @property
     def is_worn(self) -> bool:
@@ -124,6 +123,7 @@ class Keeper:
         self.folder, self.idle_seconds = folder, idle_seconds
         self.path, self.inode = folder / "socket", 0
         self.jvm: Jvm | None = None
+        self.forkserver: subprocess.Popen[bytes] | None = None
         self.lent, self.ending = threading.Lock(), threading.Event()
         self.borrower: dict[str, Any] | None = None
         self.since = time.monotonic()
@@ -137,6 +137,7 @@ class Keeper:
             self.inode = self.path.stat().st_ino
             listening.listen()
             listening.settimeout(1)
+            self._start_forkserver()
             while self._is_ours() and not self.ending.is_set():
                 self._end_idle()
                 with suppress(TimeoutError):
@@ -144,6 +145,7 @@ class Keeper:
                     connection.settimeout(None)
                     threading.Thread(target=self._answer, args=[connection], daemon=True).start()
             self._unlink()
+            self._end_forkserver()
         with self.lent:  # a command that has the JVM may go on to its end
             if self.jvm is not None:
                 self.jvm.end(gently=True)
@@ -162,7 +164,18 @@ class Keeper:
             if self.jvm is not None:
                 self.jvm.end(gently=True)
                 self.jvm = None
+            self._end_forkserver()
             self.lent.release()
+
+    def _start_forkserver(self) -> None:
+        if self.forkserver is None or self.forkserver.poll() is not None:
+            command = [sys.executable, "-P", "-m", "pulsar_lakehouse.engine.forkserver", str(self.folder)]
+            self.forkserver = subprocess.Popen(command, stdin=subprocess.PIPE)
+
+    def _end_forkserver(self) -> None:
+        """Let it end, once the commands have that it has forked."""
+        if self.forkserver is not None and self.forkserver.stdin is not None:
+            self.forkserver.stdin.close()
 
     def _answer(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -186,6 +199,7 @@ class Keeper:
 
     def _lend(self, connection: socket.socket, wanted: dict[str, Any]) -> None:
         self.borrower = wanted["borrower"]
+        self._start_forkserver()
         send(connection, {"busy": False, "keeper": os.getpid()})
         try:
             jvm = self._fitting(wanted)
@@ -224,20 +238,15 @@ class Keeper:
         jvm = self.jvm
         about = None if jvm is None else {"pid": jvm.process.pid, "bytes": jvm.bytes, "loans": jvm.loans}
         idle = round(time.monotonic() - self.since)
-        return {"pid": os.getpid(), "borrower": self.borrower, "jvm": about, "idle": idle}
+        python = None if self.forkserver is None else bytes_of(self.forkserver)
+        return {"pid": os.getpid(), "borrower": self.borrower, "jvm": about, "python": python, "idle": idle}
 
 
-@contextmanager
-def address(path: Path) -> Iterator[str]:
-    """The path of a socket, whose name may have 107 bytes at most: a longer one is given by the folder, opened."""
-    if len(os.fsencode(path)) < 100:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+def bytes_of(process: subprocess.Popen[bytes]) -> int:
+    """Its resident memory; 0 if it has ended."""
+    with suppress(psutil.Error):
+        return int(psutil.Process(process.pid).memory_info().rss)
+    return 0
 
 
 def main() -> None:

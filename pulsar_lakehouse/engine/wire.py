@@ -4,9 +4,14 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+PATIENCE = 10.0
+"""Seconds within which the other side says something, or else is taken for hung."""
 AT_ONCE = 250
 """File descriptors in one message; the system takes 253."""
 
@@ -53,3 +58,23 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
             raise ConnectionResetError("the other side has ended")
         text += part
     return text
+
+
+@contextmanager
+def address(path: Path) -> Iterator[str]:
+    """The path of a socket, whose name may have 107 bytes at most: a longer one is given by the folder, opened."""
+    if len(os.fsencode(path)) < 100:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def interpreter() -> list[str]:
+    """What must be equal for the libraries to be those that a command would load itself."""
+    folders = [Path(each) for each in sys.path if each.endswith("site-packages")]
+    installed = [f"{each} {each.stat().st_mtime_ns}" for each in folders if each.is_dir()]
+    return [sys.prefix, sys.version, os.environ.get("PYTHONPATH", ""), *installed]

@@ -1,0 +1,177 @@
+"""Runs commands in processes that have the libraries loaded already: it has loaded them, and forks for each command.
+
+Run by the engine as `python -m pulsar_lakehouse.engine.forkserver <folder>`. It ends when its standard input does and
+the last command has. Of this package, it lends a command nothing: each loads the modules as they are by then.
+
+A command ends with the process that asked for it, and with this one, so it never goes on unseen.
+"""
+
+import ctypes
+import gc
+import importlib
+import io
+import os
+import select
+import selectors
+import signal
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pulsar_lakehouse.engine.wire import PATIENCE, address, close, interpreter, receive, send
+
+LIBRARIES = (
+    *("pyspark.errors.exceptions.captured", "pyspark.java_gateway", "pyspark.ml", "pyspark.sql.datasource"),
+    *("pyspark.sql.functions", "pyspark.sql.streaming", "pyspark.sql.streaming.listener", "delta"),
+    *("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "deltalake", "deltalake.query", "duckdb", "sqlglot"),
+    *(
+        "sqlglot.dialects",
+        "sqlglot.optimizer",
+        "great_expectations",
+        "pandas",
+        "fastavro",
+        "google.protobuf.json_format",
+    ),
+    *("pulsar", "requests", "pydantic_settings", "typer", "rich.progress", "rich.table", "cryptography.x509"),
+)
+"""What commands load. A library that is not installed is left out."""
+SET_PDEATHSIG = 1
+"""The option of prctl(2) for the signal that a process gets when its parent ends."""
+
+
+class Forkserver:
+    def __init__(self, folder: Path) -> None:
+        self.path, self.interpreter = folder / "commands", interpreter()
+        self.selector = selectors.DefaultSelector()
+        self.listening = socket.socket(socket.AF_UNIX)
+        self.is_open = True
+        self.running: dict[int, tuple[int, socket.socket]] = {}
+        """By the file descriptor of its process, the pid of a command, and the connection to who asked for it."""
+
+    def serve(self) -> None:
+        self.path.unlink(missing_ok=True)
+        with address(self.path) as name:
+            self.listening.bind(name)
+        inode = self.path.stat().st_ino
+        self.listening.listen()
+        self.selector.register(self.listening, selectors.EVENT_READ, self._answer)
+        self.selector.register(sys.stdin, selectors.EVENT_READ, self._close)
+        while self.is_open or self.running:
+            for key, _ in self.selector.select():
+                if self.selector.get_map().get(key.fd) is key:  # or else one before has closed it
+                    key.data(key.fd)
+            if not self.is_open and self.path.exists() and self.path.stat().st_ino == inode:
+                self.path.unlink()
+
+    def _close(self, _: int) -> None:
+        self.is_open = False
+        for each in (self.listening, sys.stdin):
+            self.selector.unregister(each)
+        self.listening.close()
+
+    def _answer(self, _: int) -> None:
+        connection, _ = self.listening.accept()
+        connection.settimeout(PATIENCE)
+        try:
+            told, files = receive(connection)
+        except OSError:
+            connection.close()
+            return
+        if told["interpreter"] != self.interpreter:
+            connection.close()
+            self._close(0)
+        elif not _has_ended(connection):
+            self._fork(connection, told, files)
+        close(files)
+
+    def _fork(self, connection: socket.socket, told: dict[str, Any], files: Sequence[int]) -> None:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            code: Any = 1
+            try:
+                ctypes.CDLL(None).prctl(SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() == parent:
+                    self._forget(connection)
+                    become(told, files)
+            except SystemExit as end:
+                code = end.code
+            finally:
+                os._exit(code)
+        process = os.pidfd_open(pid)
+        self.running[process] = pid, connection
+        self.selector.register(process, selectors.EVENT_READ, self._tell_end)
+        self.selector.register(connection, selectors.EVENT_READ, lambda _: self._kill(process))
+        with suppress(OSError):
+            send(connection, {"pid": pid})
+
+    def _forget(self, connection: socket.socket) -> None:
+        """Close what is not a command's: those who ask others must see when this process ends."""
+        inherited = [connection.fileno(), *(key.fd for key in self.selector.get_map().values() if key.fd != 0)]
+        self.selector.close()
+        close(inherited)
+
+    def _kill(self, process: int) -> None:
+        """Kill a command, since who asked for it has ended."""
+        pid, connection = self.running[process]
+        self.selector.unregister(connection)
+        os.kill(pid, signal.SIGKILL)
+
+    def _tell_end(self, process: int) -> None:
+        pid, connection = self.running.pop(process)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.selector.unregister(process)
+        os.close(process)
+        with suppress(KeyError):
+            self.selector.unregister(connection)
+        with connection, suppress(OSError):
+            send(connection, {"code": code})
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether nobody is at the other end, who would say no more in any case."""
+    return bool(select.select([connection], [], [], 0)[0])
+
+
+def become(told: dict[str, Any], files: Sequence[int]) -> NoReturn:
+    """Run a command in this process, with the files, arguments, environment and folder of who asked for it."""
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+    close(files)
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    os.chdir(told["folder"])
+    time.tzset()
+    sys.argv, sys.path = told["arguments"], told["path"]
+    for number, (name, given) in enumerate(told["streams"].items()):
+        binary = open(number, "wb" if number else "rb", closefd=False)  # noqa: SIM115  # open to the end
+        setattr(sys, name, io.TextIOWrapper(binary, **given))
+    for name in [each for each in sys.modules if each.split(".")[0] == "pulsar_lakehouse"]:
+        del sys.modules[name]  # as it was when this process started
+    for ignored in told["ignored"]:
+        signal.signal(ignored, signal.SIG_IGN)
+    if signal.SIGINT not in told["ignored"]:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    importlib.import_module("pulsar_lakehouse.cli.__main__").run()
+    raise AssertionError("a command ends its process")
+
+
+def main() -> None:
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for library in LIBRARIES:
+        with suppress(ImportError), warnings.catch_warnings(action="ignore"):
+            importlib.import_module(library)
+    gc.collect()
+    gc.freeze()  # what stays for ever is shared with the commands, and not copied to look at it
+    Forkserver(Path(sys.argv[1])).serve()
+    os._exit(0)  # libraries clean up loudly
+
+
+if __name__ == "__main__":
+    main()
