@@ -29,6 +29,8 @@ def run_forked() -> None:
         try:
             with address(home / "engine" / "commands") as name:
                 connection.connect(name)
+            send(connection, interpreter())
+            receive(connection)
             send(connection, _command(), [each.fileno() for each in (sys.stdin, sys.stdout, sys.stderr)])
             pid = receive(connection)[0]["pid"]
         except OSError:
@@ -40,7 +42,6 @@ def run_forked() -> None:
 def _command() -> dict[str, Any]:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     return {
-        "interpreter": interpreter(),
         "arguments": sys.argv,
         "path": sys.path,
         "environment": dict(os.environ),

@@ -1,4 +1,4 @@
-"""Runs commands in processes that have the libraries loaded already: it has loaded them, and forks for each command.
+"""Runs commands in processes that have the libraries loaded already: it loads them, and forks for each command.
 
 Run by the engine as `python -m pulsar_lakehouse.engine.forkserver <folder>`. It ends when its standard input does and
 the last command has. Of this package, it lends a command nothing: each loads the modules as they are by then.
@@ -11,14 +11,13 @@ import gc
 import importlib
 import io
 import os
-import select
 import selectors
 import signal
 import socket
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,7 +38,9 @@ LIBRARIES = (
     ),
     *("pulsar", "requests", "pydantic_settings", "typer", "rich.progress", "rich.table", "cryptography.x509"),
 )
-"""What commands load. A library that is not installed is left out."""
+"""What commands load, or else they do so themselves. A library that is not installed is left out."""
+MOMENT = 3.0
+"""Seconds before it begins to load, as who starts an engine has more to start."""
 SET_PDEATHSIG = 1
 """The option of prctl(2) for the signal that a process gets when its parent ends."""
 
@@ -61,12 +62,16 @@ class Forkserver:
         self.listening.listen()
         self.selector.register(self.listening, selectors.EVENT_READ, self._answer)
         self.selector.register(sys.stdin, selectors.EVENT_READ, self._close)
+        libraries = iter(LIBRARIES)
+        seconds: float | None = MOMENT
         while self.is_open or self.running:
-            for key, _ in self.selector.select():
+            for key, _ in (ready := self.selector.select(seconds)):
                 if self.selector.get_map().get(key.fd) is key:  # or else one before has closed it
                     key.data(key.fd)
             if not self.is_open and self.path.exists() and self.path.stat().st_ino == inode:
                 self.path.unlink()
+            if not ready:
+                seconds = 0 if self.is_open and _load_next(libraries) else None
 
     def _close(self, _: int) -> None:
         self.is_open = False
@@ -77,17 +82,17 @@ class Forkserver:
     def _answer(self, _: int) -> None:
         connection, _ = self.listening.accept()
         connection.settimeout(PATIENCE)
-        try:
-            told, files = receive(connection)
-        except OSError:
-            connection.close()
-            return
-        if told["interpreter"] != self.interpreter:
-            connection.close()
+        with suppress(OSError):
+            if receive(connection)[0] == self.interpreter:
+                send(connection, "ready")  # asked for first: a server that hangs has no files of a command
+                told, files = receive(connection)
+                try:
+                    self._fork(connection, told, files)
+                finally:
+                    close(files)
+                return
             self._close(0)
-        elif not _has_ended(connection):
-            self._fork(connection, told, files)
-        close(files)
+        connection.close()
 
     def _fork(self, connection: socket.socket, told: dict[str, Any], files: Sequence[int]) -> None:
         parent = os.getpid()
@@ -133,9 +138,15 @@ class Forkserver:
             send(connection, {"code": code})
 
 
-def _has_ended(connection: socket.socket) -> bool:
-    """Whether nobody is at the other end, who would say no more in any case."""
-    return bool(select.select([connection], [], [], 0)[0])
+def _load_next(libraries: Iterator[str]) -> bool:
+    """Load one of the libraries; returns whether there may be more."""
+    for library in libraries:
+        with suppress(ImportError), warnings.catch_warnings(action="ignore"):
+            importlib.import_module(library)
+        return True
+    gc.collect()
+    gc.freeze()  # what stays for ever is shared with the commands, and not copied to look at it
+    return False
 
 
 def become(told: dict[str, Any], files: Sequence[int]) -> NoReturn:
@@ -164,11 +175,6 @@ def become(told: dict[str, Any], files: Sequence[int]) -> NoReturn:
 def main() -> None:
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for library in LIBRARIES:
-        with suppress(ImportError), warnings.catch_warnings(action="ignore"):
-            importlib.import_module(library)
-    gc.collect()
-    gc.freeze()  # what stays for ever is shared with the commands, and not copied to look at it
     Forkserver(Path(sys.argv[1])).serve()
     os._exit(0)  # libraries clean up loudly
 

@@ -1,0 +1,151 @@
+"""Commands that run in processes of the fork server. It loads no libraries here, which changes only the time."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pulsar_lakehouse.progress import wait_until
+
+SERVER = "from pulsar_lakehouse.engine import forkserver; forkserver.LIBRARIES = (); forkserver.main()"
+COMMAND = [sys.executable, "-P", "-m", "pulsar_lakehouse.cli"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home" / "engine").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def server(home: Path) -> Iterator[psutil.Popen]:
+    command = [sys.executable, "-P", "-c", SERVER, str(home / "engine")]
+    with psutil.Popen(command, stdin=subprocess.PIPE) as process:
+        assert wait_until((home / "engine" / "commands").exists, "", 10)
+        yield process
+
+
+def environment(home: Path, **more: str) -> Mapping[str, str]:
+    return {**os.environ, "LAKEHOUSE_HOME": str(home), **more}
+
+
+def run(home: Path, *arguments: str, folder: Path | None = None, **more: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*COMMAND, *arguments], env=environment(home, **more), cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def page(home: Path, server: psutil.Popen) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
+    """A command that goes on until it is told to end, and the process that the fork server runs it in."""
+    with subprocess.Popen([*COMMAND, "ui"], env=environment(home), stdout=subprocess.PIPE) as asking:
+        assert asking.stdout is not None
+        assert b"http://" in asking.stdout.readline()
+        yield asking, server.children()[0]
+        asking.kill()
+
+
+def ends(process: psutil.Process) -> bool:
+    return wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "", 10)
+
+
+def has_forked(server: psutil.Popen) -> bool:
+    """Whether a child of it has ended: they take CPU seconds."""
+    return server.cpu_times().children_user > 0
+
+
+def test_a_command_runs_with_the_arguments_and_the_folder_of_who_asks(
+    home: Path, server: psutil.Popen, tmp_path: Path
+) -> None:
+    code, _, _ = run(home, "init", "stores", folder=tmp_path)
+
+    assert (code, (tmp_path / "stores" / "lakehouse.toml").exists(), has_forked(server)) == (0, True, True)
+
+
+def test_a_command_reads_the_environment_of_who_asks(home: Path, server: psutil.Popen, tmp_path: Path) -> None:
+    code, _, error = run(home, "status", folder=tmp_path, LAKEHOUSE_PULSAR__NAMESPACE="no")
+
+    assert (code, "pulsar.namespace" in error, has_forked(server)) == (78, True, True)
+
+
+def test_output_and_exit_code_are_those_of_the_command(home: Path, server: psutil.Popen) -> None:
+    code, output, error = run(home, "nonsense")
+
+    assert (code, output, "Usage: lakehouse" in error, has_forked(server)) == (2, "", True, True)
+
+
+def test_a_command_ends_with_who_has_asked_for_it(page: tuple[subprocess.Popen[bytes], psutil.Process]) -> None:
+    asking, command = page
+
+    asking.kill()
+
+    assert ends(command)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_are_handed_on(page: tuple[subprocess.Popen[bytes], psutil.Process], number: int) -> None:
+    asking, command = page
+
+    asking.send_signal(number)
+
+    assert (asking.wait(10), ends(command)) == (130, True)
+
+
+def test_who_asks_ends_by_the_signal_that_ends_the_command(
+    page: tuple[subprocess.Popen[bytes], psutil.Process],
+) -> None:
+    asking, command = page
+
+    command.kill()
+
+    assert asking.wait(10) == -signal.SIGKILL
+
+
+def test_a_command_ends_with_a_server_that_is_killed(
+    page: tuple[subprocess.Popen[bytes], psutil.Process], server: psutil.Popen
+) -> None:
+    asking, command = page
+
+    server.kill()
+
+    assert (asking.wait(10), ends(command)) == (1, True)
+
+
+def test_a_server_ends_after_its_last_command(
+    home: Path, page: tuple[subprocess.Popen[bytes], psutil.Process], server: psutil.Popen
+) -> None:
+    asking, command = page
+
+    server.stdin.close()
+
+    assert wait_until(lambda: not (home / "engine" / "commands").exists(), "", 10)
+    assert command.is_running()
+    asking.terminate()
+    assert server.wait(10) == 0
+
+
+def test_a_command_runs_by_itself_without_an_engine(home: Path) -> None:
+    assert run(home, "--version")[0] == 0
+
+
+def test_a_command_with_other_libraries_runs_by_itself(home: Path, server: psutil.Popen, tmp_path: Path) -> None:
+    code, _, _ = run(home, "--version", PYTHONPATH=str(tmp_path))
+
+    assert (code, has_forked(server)) == (0, False)
+
+
+def test_a_frozen_server_is_not_waited_for(home: Path, server: psutil.Popen) -> None:
+    server.suspend()
+
+    try:
+        code, output, _ = run(home, "--version")
+    finally:
+        server.resume()
+
+    assert (code, output.startswith("lakehouse ")) == (0, True)
