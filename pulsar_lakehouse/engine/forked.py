@@ -7,6 +7,7 @@ It imports little, as that is all its use. So it looks for the engine where the 
 import os
 import signal
 import socket
+import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -14,14 +15,16 @@ from typing import Any, NoReturn
 
 from pulsar_lakehouse.engine.wire import PATIENCE, address, interpreter, receive, send
 
-OWN = ("up", "down", "engine", "airflow")
-"""Commands that start or end the engine itself, or others that outlive it."""
+OWN = ("up", "down", "engine", "airflow", "demo", "serve", "ui")
+"""Commands that start what outlives the engine, or go on for long, as all do that have `--every`."""
+FILES_OF_PROCESS = ("/dev/fd/", "/proc/self/")
+"""Where arguments name open files of this process, which another one does not have."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_forked() -> None:
     """Run this command in a process of the engine and end with its exit code. Returns if no engine takes it."""
-    if (sys.argv[1:] or ["--help"])[0] in OWN or None in (sys.stdin, sys.stdout, sys.stderr):
+    if not _can_be_forked():
         return
     home = Path(os.environ.get("LAKEHOUSE_HOME") or ".lakehouse")
     with socket.socket(socket.AF_UNIX) as connection:
@@ -29,14 +32,29 @@ def run_forked() -> None:
         try:
             with address(home / "engine" / "commands") as name:
                 connection.connect(name)
+            if _user_of(connection) != os.getuid():
+                return
             send(connection, interpreter())
             receive(connection)
             send(connection, _command(), [each.fileno() for each in (sys.stdin, sys.stdout, sys.stderr)])
-            pid = receive(connection)[0]["pid"]
+            _, [process] = receive(connection)
         except OSError:
             return
         connection.settimeout(None)
-        _end_like(pid, connection)
+        _end_like(process, connection)
+
+
+def _can_be_forked() -> bool:
+    arguments = sys.argv[1:]
+    is_long = "--every" in arguments or not arguments or arguments[0] in OWN
+    own_files = any(each.startswith(FILES_OF_PROCESS) for each in (*arguments, *os.environ.values()))
+    return not is_long and not own_files and None not in (sys.stdin, sys.stdout, sys.stderr)
+
+
+def _user_of(connection: socket.socket) -> int:
+    """The user whose process is at the other end."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", told)[1])
 
 
 def _command() -> dict[str, Any]:
@@ -46,7 +64,7 @@ def _command() -> dict[str, Any]:
         "path": sys.path,
         "environment": dict(os.environ),
         "folder": str(Path.cwd()),
-        "ignored": [each for each in FORWARDED if signal.getsignal(each) == signal.SIG_IGN],
+        "is_interruptible": signal.getsignal(signal.SIGINT) != signal.SIG_IGN,
         "streams": {
             name: _settings_of(each) for name, each in zip(("stdin", "stdout", "stderr"), streams, strict=True)
         },
@@ -54,16 +72,15 @@ def _command() -> dict[str, Any]:
 
 
 def _settings_of(stream: Any) -> dict[str, Any]:
-    by_line = stream.line_buffering or stream.write_through
-    return {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": by_line}
+    return {name: getattr(stream, name) for name in ("encoding", "errors", "line_buffering", "write_through")}
 
 
-def _end_like(pid: int, connection: socket.socket) -> NoReturn:
-    """Hand on signals until the process has ended, and end as it did."""
+def _end_like(process: int, connection: socket.socket) -> NoReturn:
+    """Hand on signals to the process until it has ended, and end as it did."""
 
     def hand_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
-            os.kill(pid, number)
+            signal.pidfd_send_signal(process, number)
 
     for number in FORWARDED:
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -71,7 +88,7 @@ def _end_like(pid: int, connection: socket.socket) -> NoReturn:
     try:
         code = receive(connection)[0]["code"]
     except OSError:
-        sys.stderr.write("lakehouse: the engine was killed, and this command with it: run it again\n")
+        sys.stderr.write("lakehouse: the process that ran this command was killed: run it again\n")
         code = 1
     if code < 0:
         with suppress(OSError):  # of SIGKILL, which nothing can handle

@@ -164,12 +164,12 @@ class Keeper:
             if self.jvm is not None:
                 self.jvm.end(gently=True)
                 self.jvm = None
-            self._end_forkserver()
             self.lent.release()
 
     def _start_forkserver(self) -> None:
         if self.forkserver is None or self.forkserver.poll() is not None:
-            command = [sys.executable, "-P", "-m", "pulsar_lakehouse.engine.forkserver", str(self.folder)]
+            command = [sys.executable, "-P", "-m", "pulsar_lakehouse.engine.forkserver"]
+            command += [str(self.folder), str(self.idle_seconds)]
             self.forkserver = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def _end_forkserver(self) -> None:

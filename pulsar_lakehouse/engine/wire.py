@@ -74,7 +74,12 @@ def address(path: Path) -> Iterator[str]:
 
 
 def interpreter() -> list[str]:
-    """What must be equal for the libraries to be those that a command would load itself."""
-    folders = [Path(each) for each in sys.path if each.endswith("site-packages")]
-    installed = [f"{each} {each.stat().st_mtime_ns}" for each in folders if each.is_dir()]
-    return [sys.prefix, sys.version, os.environ.get("PYTHONPATH", ""), *installed]
+    """What must be equal for a process to be forked that is like one of its own: user, Python, libraries, this code."""
+    folders = [Path(each) for each in sys.path if each.endswith("-packages")]
+    files = [each for each in (*folders, *Path(__file__).parent.glob("*.py")) if each.exists()]
+    return [
+        *(str(each) for each in (sys.prefix, sys.version, os.getuid(), sys.warnoptions, sys._xoptions)),
+        *(os.environ.get(name, "") for name in ("PYTHONPATH", "LANG", "LC_ALL")),
+        *(str(Path("/proc/self/ns", name).readlink()) for name in ("mnt", "net", "pid", "user")),
+        *sorted(f"{each} {each.stat().st_mtime_ns}" for each in files),
+    ]

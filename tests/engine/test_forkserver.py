@@ -10,9 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pulsar_lakehouse.engine import forked
 from pulsar_lakehouse.progress import wait_until
 
-SERVER = "from pulsar_lakehouse.engine import forkserver; forkserver.LIBRARIES = (); forkserver.main()"
+SERVER = "from pulsar_lakehouse.engine import forkserver; forkserver.LIBRARIES = []; forkserver.main()"
 COMMAND = [sys.executable, "-P", "-m", "pulsar_lakehouse.cli"]
 
 
@@ -24,7 +25,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(home: Path) -> Iterator[psutil.Popen]:
-    command = [sys.executable, "-P", "-c", SERVER, str(home / "engine")]
+    command = [sys.executable, "-P", "-c", SERVER, str(home / "engine"), "600"]
     with psutil.Popen(command, stdin=subprocess.PIPE) as process:
         assert wait_until((home / "engine" / "commands").exists, "", 10)
         yield process
@@ -42,11 +43,12 @@ def run(home: Path, *arguments: str, folder: Path | None = None, **more: str) ->
 
 
 @pytest.fixture
-def page(home: Path, server: psutil.Popen) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
+def waiting(home: Path, server: psutil.Popen) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
     """A command that goes on until it is told to end, and the process that the fork server runs it in."""
-    with subprocess.Popen([*COMMAND, "ui"], env=environment(home), stdout=subprocess.PIPE) as asking:
-        assert asking.stdout is not None
-        assert b"http://" in asking.stdout.readline()
+    command = [*COMMAND, "wait", "orders", "1:1:-1", "--timeout", "5m"]  # nothing has landed
+    with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE) as asking:
+        assert asking.stderr is not None
+        assert b"Waiting for orders" in asking.stderr.readline()
         yield asking, server.children()[0]
         asking.kill()
 
@@ -80,8 +82,8 @@ def test_output_and_exit_code_are_those_of_the_command(home: Path, server: psuti
     assert (code, output, "Usage: lakehouse" in error, has_forked(server)) == (2, "", True, True)
 
 
-def test_a_command_ends_with_who_has_asked_for_it(page: tuple[subprocess.Popen[bytes], psutil.Process]) -> None:
-    asking, command = page
+def test_a_command_ends_with_who_has_asked_for_it(waiting: tuple[subprocess.Popen[bytes], psutil.Process]) -> None:
+    asking, command = waiting
 
     asking.kill()
 
@@ -89,8 +91,8 @@ def test_a_command_ends_with_who_has_asked_for_it(page: tuple[subprocess.Popen[b
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_are_handed_on(page: tuple[subprocess.Popen[bytes], psutil.Process], number: int) -> None:
-    asking, command = page
+def test_signals_are_handed_on(waiting: tuple[subprocess.Popen[bytes], psutil.Process], number: int) -> None:
+    asking, command = waiting
 
     asking.send_signal(number)
 
@@ -98,9 +100,9 @@ def test_signals_are_handed_on(page: tuple[subprocess.Popen[bytes], psutil.Proce
 
 
 def test_who_asks_ends_by_the_signal_that_ends_the_command(
-    page: tuple[subprocess.Popen[bytes], psutil.Process],
+    waiting: tuple[subprocess.Popen[bytes], psutil.Process],
 ) -> None:
-    asking, command = page
+    asking, command = waiting
 
     command.kill()
 
@@ -108,9 +110,9 @@ def test_who_asks_ends_by_the_signal_that_ends_the_command(
 
 
 def test_a_command_ends_with_a_server_that_is_killed(
-    page: tuple[subprocess.Popen[bytes], psutil.Process], server: psutil.Popen
+    waiting: tuple[subprocess.Popen[bytes], psutil.Process], server: psutil.Popen
 ) -> None:
-    asking, command = page
+    asking, command = waiting
 
     server.kill()
 
@@ -118,9 +120,9 @@ def test_a_command_ends_with_a_server_that_is_killed(
 
 
 def test_a_server_ends_after_its_last_command(
-    home: Path, page: tuple[subprocess.Popen[bytes], psutil.Process], server: psutil.Popen
+    home: Path, waiting: tuple[subprocess.Popen[bytes], psutil.Process], server: psutil.Popen
 ) -> None:
-    asking, command = page
+    asking, command = waiting
 
     server.stdin.close()
 
@@ -140,12 +142,72 @@ def test_a_command_with_other_libraries_runs_by_itself(home: Path, server: psuti
     assert (code, has_forked(server)) == (0, False)
 
 
-def test_a_frozen_server_is_not_waited_for(home: Path, server: psutil.Popen) -> None:
+def test_a_frozen_server_is_not_waited_for(home: Path, server: psutil.Popen, monkeypatch: pytest.MonkeyPatch) -> None:
     server.suspend()
+    monkeypatch.setattr(forked, "PATIENCE", 0.5)
+    monkeypatch.setattr(forked, "_can_be_forked", lambda: True)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(home))
 
     try:
-        code, output, _ = run(home, "--version")
+        forked.run_forked()  # or else it would end this process
     finally:
         server.resume()
 
-    assert (code, output.startswith("lakehouse ")) == (0, True)
+    assert not has_forked(server)
+
+
+def test_an_engine_of_another_user_is_not_asked(
+    home: Path, server: psutil.Popen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    monkeypatch.setattr(forked, "_can_be_forked", lambda: True)
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(home))
+
+    forked.run_forked()
+
+    assert not has_forked(server)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["up"], id="starts what outlives the engine"),
+        pytest.param(["run", "--every", "1s"], id="goes on for long"),
+        pytest.param(["send", "orders", "/dev/fd/63"], id="reads an open file of this process"),
+    ],
+)
+def test_some_commands_run_by_themselves(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["lakehouse", *arguments])
+
+    assert not forked._can_be_forked()
+
+
+def test_a_failure_of_python_itself_is_shown(home: Path, server: psutil.Popen, tmp_path: Path) -> None:
+    (tmp_path / "pulsar_lakehouse").mkdir()
+    (tmp_path / "pulsar_lakehouse" / "__init__.py").write_text("raise ValueError('broken')")
+    client = f"import sys; from pulsar_lakehouse.engine import forked; sys.path.insert(0, {str(tmp_path)!r}); "
+    client += "sys.argv = ['lakehouse', 'status']; forked.run_forked()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", client], env=environment(home), capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, "ValueError: broken" in done.stderr) == (1, True)
+
+
+def test_a_small_server_loads_libraries_once_it_is_asked_and_is_small_again_when_idle(home: Path) -> None:
+    code = SERVER.replace("LIBRARIES = []", "LIBRARIES = ['fastavro']")
+    with psutil.Popen([sys.executable, "-P", "-c", code, str(home / "engine"), "2"], stdin=subprocess.PIPE) as server:
+        assert wait_until((home / "engine" / "commands").exists, "", 10)
+        assert not has_loaded(server)
+
+        run(home, "--version")
+
+        assert wait_until(lambda: has_loaded(server), "", 10)
+        assert wait_until(lambda: not has_loaded(server), "", 10)
+        assert wait_until((home / "engine" / "commands").exists, "", 10)
+        assert run(home, "--version")[0] == 0
+
+
+def has_loaded(server: psutil.Popen) -> bool:
+    return any("fastavro" in each.path for each in server.memory_maps())
