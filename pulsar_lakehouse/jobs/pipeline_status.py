@@ -123,7 +123,7 @@ class Status:
 def status_of(settings: Settings) -> Status:
     """Does not fail for an absent broker or an unreadable table: the status says so."""
     began, pipeline = time.monotonic(), pipeline_of(settings)
-    declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
+    declared = {*(topic.name for topic in pipeline.landed), *pipeline.published_topics}
     declared |= {entity.name for entity in pipeline.entities} | {table.name for table in pipeline.sql_tables}
     status = Status(
         streams=pipeline.written,
@@ -141,9 +141,9 @@ def status_of(settings: Settings) -> Status:
         waiting = ((facts, stored.get(facts.waiting.name)) for facts in pipeline.enrichments)
         status.waiting = [each for facts, table in waiting if table is not None for each in waiting_facts(facts, table)]
         malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
-        status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
+        status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.landed]
         rows = {each.name: each.rows for each in status.tables}
-        status.landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.topics}
+        status.landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.landed}
         status.held = {
             (facts.topic.name, place): rows.get(table.name, 0)
             for facts in pipeline.enrichments
@@ -182,7 +182,7 @@ def unreconciled(
     last, now = {each.topic: each.at for each in done}, time.time()
     return {
         topic.name: now - last.get(topic.name, landed[topic.bronze_table])
-        for topic in pipeline.topics
+        for topic in pipeline.landed
         if topic.bronze_table in landed
     }
 

@@ -1,0 +1,291 @@
+"""Reads a source: all of its rows as they are at one time, as the relation `arrived` of DuckDB.
+
+A source that can't be read, or whose columns are not those that are declared, raises SourceError, which says so in one
+line. Nothing has landed then.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+
+import duckdb
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable as StoredTable
+from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.table import SUPPORTED_READER_FEATURES
+from psycopg.sql import SQL, Composable, Identifier
+from pyarrow import csv
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyspark.sql import types as T
+
+from pulsar_lakehouse.bronze.source_rows import identifier
+from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres, Source
+from pulsar_lakehouse.contracts.types import type_name
+from pulsar_lakehouse.errors import LakehouseError, SourceError
+from pulsar_lakehouse.inspection.postgres_texts import SESSION, texts_in
+from pulsar_lakehouse.limits import MIB
+from pulsar_lakehouse.postgres import postgres_transaction
+from pulsar_lakehouse.settings import Settings, is_remote
+from pulsar_lakehouse.storage import source_path, store_options
+from pulsar_lakehouse.tables.stored import columns_of, dataset_of
+
+BLOCK = 8 * MIB
+"""Bytes of a file that are parsed at once."""
+WHOLE = ("smallint", "integer", "bigint")
+FITTING: Mapping[type[T.DataType], tuple[str, ...]] = {
+    T.BooleanType: ("boolean",),
+    T.IntegerType: WHOLE,
+    T.LongType: WHOLE,
+    T.DoubleType: ("real", "double precision", "numeric", *WHOLE),
+    T.DecimalType: ("numeric", *WHOLE),
+    T.DateType: ("date",),
+    T.TimestampType: ("timestamp with time zone", "timestamp without time zone"),
+    T.BinaryType: ("bytea",),
+}
+"""The types in Postgres that are read as a declared one. A text is whatever is none of these, such as a uuid."""
+OF_OTHERS = {kind for kinds in FITTING.values() for kind in kinds}
+
+
+@contextmanager
+def arrived(settings: Settings, source: Source, local: duckdb.DuckDBPyConnection) -> Iterator[bool]:
+    """The block has the relation `arrived`, and the value says whether all of its columns are texts."""
+    with _told(source):
+        match source:
+            case Postgres():
+                _read_postgres(settings, source, local)
+            case Files():
+                _read_files(settings, source, local)
+            case DeltaTable():
+                table = _delta(settings, source)
+                _refuse_other_columns(source, _kinds(columns_of(table)))
+                local.register("arrived", dataset_of(table))
+    yield not (isinstance(source, DeltaTable) or (isinstance(source, Files) and source.path.endswith(".parquet")))
+
+
+def state_of(settings: Settings, source: Source) -> str:
+    """What changes when a source has changed, as far as that can be known without reading it; empty for Postgres."""
+    with _told(source):
+        match source:
+            case Files():
+                files = _files(settings, source)[1]
+                known = "\n".join(f"{each.path} {each.size} {each.mtime_ns}" for each in files)
+                return hashlib.sha256(known.encode()).hexdigest()
+            case DeltaTable():
+                table = _delta(settings, source)
+                return f"{table.metadata().id} {table.version()}"
+    return ""
+
+
+def wrong_columns(settings: Settings, source: Source) -> None:
+    """Raises SourceError if the source can't be read, or lacks a declared column, or has another type of it."""
+    with _told(source):
+        match source:
+            case Postgres():
+                with _postgres(settings, source) as cursor:
+                    _refuse_other_columns(source, _postgres_types(cursor, source))
+            case Files():
+                files, found = _files(settings, source)
+                _refuse_other_columns(source, _columns_of_file(files, found[0].path))
+            case DeltaTable():
+                _refuse_other_columns(source, _kinds(columns_of(_delta(settings, source))))
+
+
+@contextmanager
+def _told(source: Source) -> Iterator[None]:
+    try:
+        yield
+    except SourceError:
+        raise
+    except LakehouseError as error:
+        raise SourceError(f"{source.name}: {error}") from error
+    except (OSError, DeltaError, DeltaProtocolError, duckdb.Error, pa.ArrowException) as error:
+        raise SourceError(f"{source.name}: {source.place}: {str(error).strip().partition(chr(10))[0]}") from error
+
+
+def _refuse_other_columns(source: Source, kinds: Mapping[str, str | None]) -> None:
+    """Raises SourceError for a column that the source lacks, or has with another type; None is one that fits all."""
+    for field in source.columns:
+        if field.name not in kinds:
+            has = ", ".join(kinds) or "none"
+            raise SourceError(f"{source.name}: {source.place} has no column {field.name}: it has {has}")
+        kind, declared = kinds[field.name], type_name(field.dataType)
+        if kind is not None and not _fits(field.dataType, kind):
+            raise SourceError(
+                f"{source.name}: {source.place}: {field.name} is {kind} there, and declared as {declared}"
+            )
+
+
+def _fits(declared: T.DataType, kind: str) -> bool:
+    if isinstance(declared, T.StructType | T.ArrayType | T.MapType):
+        return kind in ("json", "jsonb", "nested")
+    if type(declared) in FITTING:
+        return kind in FITTING[type(declared)]
+    if isinstance(declared, T.TimestampType):  # as a whole number
+        return kind in WHOLE
+    return kind not in OF_OTHERS and kind != "nested"
+
+
+@contextmanager
+def _postgres(settings: Settings, source: Postgres) -> Iterator[psycopg.Cursor]:
+    with postgres_transaction(settings, source.original, needed=f"source {source.original}") as cursor:
+        cursor.execute(SESSION)
+        yield cursor
+
+
+def _read_postgres(settings: Settings, source: Postgres, local: duckdb.DuckDBPyConnection) -> None:
+    """One statement reads all rows, so they are those of one time."""
+    with _postgres(settings, source) as cursor:
+        _refuse_other_columns(source, _postgres_types(cursor, source))
+        columns = SQL(", ").join(map(_asked, source.columns.fields))
+        copy = SQL("COPY (SELECT {} FROM {} AS source) TO STDOUT (FORMAT csv, HEADER)")
+        with cursor.copy(copy.format(columns, _relation(source))) as sent, texts_in(sent, source.columns.names) as rows:
+            _keep(local, source, rows)
+
+
+def _asked(field: T.StructField) -> Composable:
+    is_binary = isinstance(field.dataType, T.BinaryType)
+    column = SQL(r"translate(encode({}, 'base64'), E'\n', '')" if is_binary else "{}::text")
+    return SQL("{} AS {}").format(column.format(Identifier("source", field.name)), Identifier(field.name))
+
+
+def _relation(source: Postgres) -> Composable:
+    name = source.original
+    return SQL(name) if name.startswith("(") else Identifier(*name.split("."))
+
+
+def _postgres_types(cursor: psycopg.Cursor, source: Postgres) -> dict[str, str | None]:
+    cursor.execute(SQL("SELECT * FROM {} AS source LIMIT 0").format(_relation(source)))
+    columns = cursor.description or []
+    cursor.execute("SELECT unnest(%s::oid[])::regtype::text", ([column.type_code for column in columns],))
+    return {column.name: kind for column, (kind,) in zip(columns, cursor.fetchall(), strict=True)}
+
+
+def _keep(local: duckdb.DuckDBPyConnection, source: Source, batches: Iterable[pa.RecordBatch]) -> None:
+    """Append batches of texts to the table `arrived`."""
+    columns = ", ".join(f"{identifier(name)} VARCHAR" for name in source.columns.names)
+    names = ", ".join(map(identifier, source.columns.names))
+    local.execute(f"CREATE TABLE IF NOT EXISTS arrived ({columns})")
+    for batch in batches:
+        local.register("batch", pa.Table.from_batches([batch]))
+        local.execute(f"INSERT INTO arrived SELECT {names} FROM batch")
+    local.unregister("batch")
+
+
+def _read_files(settings: Settings, source: Files, local: duckdb.DuckDBPyConnection) -> None:
+    files, found = _files(settings, source)
+    for each in found:
+        _refuse_other_columns(source, _columns_of_file(files, each.path))
+    names = ", ".join(map(identifier, source.columns.names))
+    for place, each in enumerate(found):
+        if each.path.endswith(".csv"):
+            _read_csv(files, each, source, local)
+        else:
+            with files.open_input_file(each.path) as opened:
+                local.register("file", pq.read_table(opened, columns=source.columns.names))
+                into = "INSERT INTO arrived" if place else "CREATE TABLE arrived AS"
+                local.execute(f"{into} SELECT {names} FROM file")
+                local.unregister("file")
+    now = {each.path: (each.size, each.mtime_ns) for each in _files(settings, source)[1]}
+    if now != {each.path: (each.size, each.mtime_ns) for each in found}:
+        raise SourceError(
+            f"{source.name}: {source.place}: files have changed while they were read: the next run reads them"
+        )
+
+
+def _read_csv(files: FileSystem, file: FileInfo, source: Files, local: duckdb.DuckDBPyConnection) -> None:
+    with files.open_input_file(file.path) as opened:
+        opened.seek(max(0, file.size - 1))
+        if opened.read(1) != b"\n":
+            why = "ends within a line: half of it may be missing: end it with a line break"
+            raise SourceError(f"{source.name}: {file.path}: {why}")
+        opened.seek(0)
+        names = source.columns.names
+        try:
+            rows = csv.open_csv(
+                opened,
+                read_options=csv.ReadOptions(block_size=BLOCK),
+                parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=names,
+                    **{"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]},
+                ),
+            )
+            _keep(local, source, rows)
+        except pa.ArrowException as error:
+            raise SourceError(f"{source.name}: {file.path}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _files(settings: Settings, source: Files) -> tuple[FileSystem, list[FileInfo]]:
+    """The files that match the path, by their names. Raises SourceError if there is none."""
+    parts = PurePosixPath(source_path(settings, source.path).replace("://", ":/")).parts
+    fixed = next((place for place, part in enumerate(parts) if "*" in part), len(parts) - 1)
+    root, pattern = "/".join(parts[:fixed]).replace("//", "/").replace(":/", "://"), parts[fixed:]
+    if is_remote(root):
+        files: FileSystem = PyFileSystem(DeltaStorageHandler(root, store_options(settings, root)))
+    else:
+        files = SubTreeFileSystem(root, LocalFileSystem())
+    listed = files.get_file_info(FileSelector("", allow_not_found=True, recursive=len(pattern) > 1))
+    found = [each for each in listed if each.type == FileType.File and _matches(each.path, pattern)]
+    if not found:
+        raise SourceError(f"{source.name}: {source.place}: there is no such file in {root}")
+    return files, sorted(found, key=lambda each: each.path)
+
+
+def _matches(path: str, pattern: tuple[str, ...]) -> bool:
+    parts = PurePosixPath(path).parts
+    return len(parts) == len(pattern) and all(map(fnmatch, parts, pattern))
+
+
+def _columns_of_file(files: FileSystem, path: str) -> dict[str, str | None]:
+    with files.open_input_file(path) as opened:
+        try:
+            if not path.endswith(".csv"):
+                return _kinds(pq.read_schema(opened))
+            header = opened.read(BLOCK).partition(b"\n")[0] + b"\n"
+            return dict.fromkeys(csv.read_csv(pa.BufferReader(header)).column_names) if header.strip() else {}
+        except pa.ArrowException as error:
+            raise SourceError(f"{path}: {str(error).partition(chr(10))[0]}") from error
+
+
+def _delta(settings: Settings, source: DeltaTable) -> StoredTable:
+    path = source_path(settings, source.path)
+    try:
+        table = StoredTable(path, storage_options=store_options(settings, path))
+    except TableNotFoundError as error:
+        raise SourceError(f"{source.name}: {source.place}: there is no Delta table in {path}") from error
+    features = {*(table.protocol().reader_features or ())} - SUPPORTED_READER_FEATURES
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        features.add("columnMapping")
+    if features:
+        raise SourceError(
+            f"{source.name}: {source.place}: has features that can't be read: {', '.join(sorted(features))}"
+        )
+    return table
+
+
+def _kinds(columns: pa.Schema) -> dict[str, str | None]:
+    return {each.name: _kind(each.type) for each in columns}
+
+
+def _kind(kind: pa.DataType) -> str:
+    """An Arrow type as Postgres names it, for `FITTING`."""
+    if pa.types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    known = {
+        "boolean": pa.types.is_boolean,
+        "bigint": pa.types.is_integer,
+        "double precision": pa.types.is_floating,
+        "numeric": pa.types.is_decimal,
+        "date": pa.types.is_date,
+        "timestamp with time zone": pa.types.is_timestamp,
+        "nested": pa.types.is_nested,
+    }
+    if named := next((name for name, is_one in known.items() if is_one(kind)), ""):
+        return named
+    return "bytea" if "binary" in str(kind) else str(kind)

@@ -1,0 +1,208 @@
+"""Lands a source: reads a snapshot of it, and appends to bronze what differs from what bronze says of each key.
+
+A difference is a message: its payload is the row as JSON, or NULL if the snapshot lacks the key. Its times are that of
+the snapshot, and its position is the snapshot's number, which is its time in milliseconds, and the place among its
+differences. One commit has them all. So nothing has to be remembered: after a crash, the next snapshot is compared with
+whatever was committed.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.bronze.source_readers import arrived, state_of
+from pulsar_lakehouse.bronze.source_rows import identifier, key_sql, payload_sql
+from pulsar_lakehouse.contracts.sources import Postgres, Source
+from pulsar_lakehouse.errors import SourceError
+from pulsar_lakehouse.locks import Permit
+from pulsar_lakehouse.records import SnapshotRecord, keep_snapshot, snapshot_record
+from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import columns_of, dataset_of, files_of, is_stored, stored_table
+
+MEMORY = "1GB"
+"""What DuckDB takes. It keeps more on disk."""
+ROWS = "source.rows"
+"""The property of the first message of a snapshot that says how many rows the snapshot had."""
+RETRY_SECONDS = 60.0
+"""Seconds after which a source that failed is read again, in a process that runs round after round."""
+
+COMPARE = """
+    CREATE TABLE latest AS
+        SELECT key, arg_max_null(CASE WHEN payload IS NOT NULL THEN md5_number(payload) END, ledger_id) AS hash
+        FROM bronze GROUP BY key;
+    CREATE TABLE changes AS
+        SELECT coalesce(snapshot.key, latest.key) AS key, payload, hash IS NOT NULL AS is_known
+        FROM snapshot FULL JOIN latest ON snapshot.key = latest.key
+        WHERE CASE WHEN snapshot.key IS NULL THEN hash IS NOT NULL
+              ELSE hash IS DISTINCT FROM md5_number(payload::BLOB) END;
+"""
+MESSAGES = f"""
+    SELECT $name AS topic, 0::INT AS partition, $number::BIGINT AS ledger_id, entry_id, -1::INT AS batch_index, key,
+        payload::BLOB AS payload, at AS event_time, at AS publish_time, $place AS producer,
+        MAP {{CASE WHEN entry_id = 0 THEN ['{ROWS}'] ELSE []::VARCHAR[] END:
+              CASE WHEN entry_id = 0 THEN [$rows::VARCHAR] ELSE []::VARCHAR[] END}} AS properties,
+        NULL::BIGINT AS schema_version, now() AS landed_at, at::DATE AS publish_date
+    FROM (
+        SELECT *, row_number() OVER (ORDER BY key) - 1 AS entry_id, make_timestamptz($number * 1000) AS at FROM changes
+    )
+"""
+
+
+class Counts(NamedTuple):
+    rows: int
+    """Of the snapshot."""
+    changes: int
+    deletes: int
+    known: int
+    """Rows that bronze had before."""
+
+
+@dataclass
+class SourceLanding:
+    """Lands a source, as the work of a stream that needs no Spark."""
+
+    lake: Lake
+    source: Source
+    keys: tuple[str, ...]
+    """The fields of its key."""
+    always: bool = False
+    """Whether a snapshot is read though nothing is known to be new."""
+    accept_deletes: bool = False
+    """Whether a snapshot may lack more rows than `max_deletes` allows."""
+    failed: tuple[float, SourceError] | None = None
+    """When it failed, and why, if it has not landed since."""
+
+    def __call__(self, permit: Permit) -> int:
+        """The number of messages. Raises SourceError if the source can't be read, or its snapshot is not taken."""
+        if self.failed and time.monotonic() < self.failed[0] + RETRY_SECONDS:
+            raise self.failed[1]
+        try:
+            is_new = self.always or news(self.lake.settings, self.source) is not None
+            landed = self._land(permit) if is_new else 0
+        except SourceError as error:
+            self.failed = time.monotonic(), error
+            raise
+        self.failed = None
+        return landed
+
+    def _land(self, permit: Permit) -> int:
+        settings, source = self.lake.settings, self.source
+        with _duckdb() as local:
+            state, read_at = state_of(settings, source), time.time()
+            self._take(local)
+            with permit.used():
+                self.lake.create(bronze_table(source.topic))
+                table = stored_table(settings, source.topic.bronze_table)
+                last = newest_number(table)
+                counts = compare(local, table)
+                if not self.accept_deletes:
+                    refuse_deletes(source, counts)
+                number = max(int(read_at * 1000), last + 1) if counts.changes else last
+                if counts.changes:
+                    rows = messages(local, source, number, counts.rows, columns_of(table))
+                    self.lake.table(source.topic.bronze_table).append_arrow(rows)
+        record = SnapshotRecord(
+            source=source.name,
+            read_at=read_at,
+            rows=counts.rows,
+            changes=counts.changes,
+            state=state,
+            number=number,
+        )
+        keep_snapshot(settings, record)
+        return counts.changes
+
+    def _take(self, local: duckdb.DuckDBPyConnection) -> None:
+        """Make the table `snapshot`, of keys and payloads. Raises SourceError if a key is not there, or there twice."""
+        source, fields = self.source, {each.name: each for each in self.source.columns.fields}
+        with arrived(self.lake.settings, source, local) as of_texts:
+            key = key_sql([fields[name] for name in self.keys], of_texts=of_texts)
+            payload = payload_sql(source.columns, of_texts=of_texts)
+            try:
+                local.execute(f"CREATE TABLE snapshot AS SELECT {key} AS key, {payload} AS payload FROM arrived")
+            except duckdb.Error as error:
+                raise SourceError(f"{source.name}: {source.place}: {str(error).partition(chr(10))[0]}") from error
+        names = ", ".join(self.keys)
+        [(without,)] = local.execute("SELECT count(*) FROM snapshot WHERE key IS NULL").fetchall()
+        if without:
+            raise SourceError(f"{source.name}: {source.place}: {without:,} rows have no {names}, which is the key")
+        twice = "SELECT key, count(*) FROM snapshot GROUP BY key HAVING count(*) > 1 ORDER BY key LIMIT 1"
+        for value, count in local.execute(twice).fetchall():
+            raise SourceError(
+                f"{source.name}: {source.place}: {count:,} rows have the {names} {value}, which is the key"
+            )
+
+
+@contextmanager
+def _duckdb() -> Iterator[duckdb.DuckDBPyConnection]:
+    with TemporaryDirectory(prefix="lakehouse-source-") as folder, duckdb.connect() as connection:
+        connection.execute(f"SET temp_directory = '{folder}'; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
+        yield connection
+
+
+def newest_number(table: DeltaTable) -> int:
+    """The number of the newest snapshot that had changes, by the log of the bronze table; -1 if it has no rows."""
+    files = files_of(table)
+    newest = pc.max(files["max.ledger_id"]).as_py() if "max.ledger_id" in files.column_names else None
+    return -1 if newest is None else int(newest)
+
+
+def compare(local: duckdb.DuckDBPyConnection, table: DeltaTable) -> Counts:
+    """Make the table `changes`: by key, the payload that bronze has not; NULL if the snapshot lacks the key."""
+    local.register("bronze", dataset_of(table))
+    local.execute(COMPARE)
+    counted = """
+        SELECT (SELECT count(*) FROM snapshot), (SELECT count(*) FROM changes),
+            (SELECT count(*) FROM changes WHERE payload IS NULL), (SELECT count(hash) FROM latest)
+    """
+    return Counts(*local.execute(counted).fetchall()[0])
+
+
+def refuse_deletes(source: Source, counts: Counts) -> None:
+    """Raises SourceError if the snapshot lacks more of the known rows than `max_deletes` allows."""
+    if counts.deletes > source.max_deletes * counts.known:
+        raise SourceError(
+            f"{source.name}: its snapshot lacks {counts.deletes:,} of {counts.known:,} rows, and max_deletes is "
+            f"{source.max_deletes:g}: nothing has landed; if they are gone, run `lakehouse land {source.name} "
+            "--accept-loss`"
+        )
+
+
+def messages(
+    local: duckdb.DuckDBPyConnection, source: Source, number: int, rows: int, columns: pa.Schema
+) -> pa.RecordBatchReader:
+    """The changes as messages, with these columns."""
+    values = {"name": source.name, "number": number, "rows": rows, "place": source.place}
+    names = ", ".join(map(identifier, columns.names))
+    made = local.execute(f"SELECT {names} FROM ({MESSAGES}) ORDER BY entry_id", values).to_arrow_reader()
+    return pa.RecordBatchReader.from_batches(columns, (batch.cast(columns) for batch in made))
+
+
+def news(settings: Settings, source: Source) -> str | None:
+    """Why a snapshot is to be read; None if nothing is new, as far as that is known without reading one.
+
+    Does not need Spark. A source that does not say is one that is to be read, which tells it better.
+    """
+    name, record = source.topic.bronze_table, snapshot_record(settings, source.name)
+    if not is_stored(settings, name):
+        return f"{name}: no table"
+    if record is None or record.number != newest_number(stored_table(settings, name)):
+        return f"{source.name}: a snapshot is due, as {name} is not known to be that of the last one"
+    if isinstance(source, Postgres):
+        age = time.time() - record.read_at
+        return f"{source.name}: a snapshot is due, every {source.every}" if age >= source.seconds else None
+    try:
+        is_same = state_of(settings, source) == record.state
+    except SourceError as error:
+        return str(error)
+    return None if is_same else f"{source.name}: {source.place} has changed"
