@@ -81,8 +81,16 @@ def state_of(settings: Settings, source: Source) -> str:
     return ""
 
 
-def wrong_columns(settings: Settings, source: Source) -> None:
-    """Raises SourceError if the source can't be read, or lacks a declared column, or has another type of it."""
+def why_unread(settings: Settings, source: Source) -> str:
+    """Why the source can't be read, without reading its rows: it is away, or its columns are others. Empty if it can."""
+    try:
+        _look_at_columns(settings, source)
+    except SourceError as error:
+        return str(error).removeprefix("")
+    return ""
+
+
+def _look_at_columns(settings: Settings, source: Source) -> None:
     with _told(source):
         match source:
             case Postgres():
@@ -99,12 +107,10 @@ def wrong_columns(settings: Settings, source: Source) -> None:
 def _told(source: Source) -> Iterator[None]:
     try:
         yield
-    except SourceError:
-        raise
     except LakehouseError as error:
-        raise SourceError(f"{source.name}: {error}") from error
+        raise SourceError(str(error)) from error
     except (OSError, DeltaError, DeltaProtocolError, duckdb.Error, pa.ArrowException) as error:
-        raise SourceError(f"{source.name}: {source.place}: {str(error).strip().partition(chr(10))[0]}") from error
+        raise SourceError(f"{source.place}: {str(error).strip().partition(chr(10))[0]}") from error
 
 
 def _refuse_other_columns(source: Source, kinds: Mapping[str, str | None]) -> None:
@@ -112,12 +118,10 @@ def _refuse_other_columns(source: Source, kinds: Mapping[str, str | None]) -> No
     for field in source.columns:
         if field.name not in kinds:
             has = ", ".join(kinds) or "none"
-            raise SourceError(f"{source.name}: {source.place} has no column {field.name}: it has {has}")
+            raise SourceError(f"{source.place} has no column {field.name}: it has {has}")
         kind, declared = kinds[field.name], type_name(field.dataType)
         if kind is not None and not _fits(field.dataType, kind):
-            raise SourceError(
-                f"{source.name}: {source.place}: {field.name} is {kind} there, and declared as {declared}"
-            )
+            raise SourceError(f"{source.place}: {field.name} is {kind} there, and declared as {declared}")
 
 
 def _fits(declared: T.DataType, kind: str) -> bool:
@@ -192,9 +196,7 @@ def _read_files(settings: Settings, source: Files, local: duckdb.DuckDBPyConnect
                 local.unregister("file")
     now = {each.path: (each.size, each.mtime_ns) for each in _files(settings, source)[1]}
     if now != {each.path: (each.size, each.mtime_ns) for each in found}:
-        raise SourceError(
-            f"{source.name}: {source.place}: files have changed while they were read: the next run reads them"
-        )
+        raise SourceError(f"{source.place}: files have changed while they were read: the next run reads them")
 
 
 def _read_csv(files: FileSystem, file: FileInfo, source: Files, local: duckdb.DuckDBPyConnection) -> None:
@@ -202,7 +204,7 @@ def _read_csv(files: FileSystem, file: FileInfo, source: Files, local: duckdb.Du
         opened.seek(max(0, file.size - 1))
         if opened.read(1) != b"\n":
             why = "ends within a line: half of it may be missing: end it with a line break"
-            raise SourceError(f"{source.name}: {file.path}: {why}")
+            raise SourceError(f"{file.path}: {why}")
         opened.seek(0)
         names = source.columns.names
         try:
@@ -218,7 +220,7 @@ def _read_csv(files: FileSystem, file: FileInfo, source: Files, local: duckdb.Du
             )
             _keep(local, source, rows)
         except pa.ArrowException as error:
-            raise SourceError(f"{source.name}: {file.path}: {str(error).partition(chr(10))[0]}") from error
+            raise SourceError(f"{file.path}: {str(error).partition(chr(10))[0]}") from error
 
 
 def _files(settings: Settings, source: Files) -> tuple[FileSystem, list[FileInfo]]:
@@ -233,7 +235,7 @@ def _files(settings: Settings, source: Files) -> tuple[FileSystem, list[FileInfo
     listed = files.get_file_info(FileSelector("", allow_not_found=True, recursive=len(pattern) > 1))
     found = [each for each in listed if each.type == FileType.File and _matches(each.path, pattern)]
     if not found:
-        raise SourceError(f"{source.name}: {source.place}: there is no such file in {root}")
+        raise SourceError(f"{source.place}: there is no such file in {root}")
     return files, sorted(found, key=lambda each: each.path)
 
 
@@ -258,14 +260,12 @@ def _delta(settings: Settings, source: DeltaTable) -> StoredTable:
     try:
         table = StoredTable(path, storage_options=store_options(settings, path))
     except TableNotFoundError as error:
-        raise SourceError(f"{source.name}: {source.place}: there is no Delta table in {path}") from error
+        raise SourceError(f"{source.place}: there is no Delta table in {path}") from error
     features = {*(table.protocol().reader_features or ())} - SUPPORTED_READER_FEATURES
     if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
         features.add("columnMapping")
     if features:
-        raise SourceError(
-            f"{source.name}: {source.place}: has features that can't be read: {', '.join(sorted(features))}"
-        )
+        raise SourceError(f"{source.place}: has features that can't be read: {', '.join(sorted(features))}")
     return table
 
 

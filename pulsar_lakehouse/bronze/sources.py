@@ -9,7 +9,7 @@ whatever was committed.
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -17,13 +17,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyspark.sql import functions as F
 
+from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.bronze.source_readers import arrived, state_of
 from pulsar_lakehouse.bronze.source_rows import identifier, key_sql, payload_sql
 from pulsar_lakehouse.contracts.sources import Postgres, Source
 from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.locks import Permit
+from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import SnapshotRecord, keep_snapshot, snapshot_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
@@ -31,29 +34,30 @@ from pulsar_lakehouse.tables.stored import columns_of, dataset_of, files_of, is_
 
 MEMORY = "1GB"
 """What DuckDB takes. It keeps more on disk."""
-ROWS = "source.rows"
-"""The property of the first message of a snapshot that says how many rows the snapshot had."""
 RETRY_SECONDS = 60.0
 """Seconds after which a source that failed is read again, in a process that runs round after round."""
 
-COMPARE = """
-    CREATE TABLE latest AS
-        SELECT key, arg_max_null(CASE WHEN payload IS NOT NULL THEN md5_number(payload) END, ledger_id) AS hash
-        FROM bronze GROUP BY key;
+LATEST = """
+    SELECT key, arg_max_null(CASE WHEN payload IS NOT NULL THEN md5_number(payload) END, ledger_id) AS hash
+    FROM bronze GROUP BY key
+"""
+"""The hash of the payload that is the state of each key; NULL for one that is deleted."""
+COMPARE = f"""
+    CREATE TABLE latest AS {LATEST};
     CREATE TABLE changes AS
         SELECT coalesce(snapshot.key, latest.key) AS key, payload, hash IS NOT NULL AS is_known
         FROM snapshot FULL JOIN latest ON snapshot.key = latest.key
         WHERE CASE WHEN snapshot.key IS NULL THEN hash IS NOT NULL
-              ELSE hash IS DISTINCT FROM md5_number(payload::BLOB) END;
+              ELSE hash IS DISTINCT FROM md5_number(payload) END;
 """
-MESSAGES = f"""
+MESSAGES = """
     SELECT $name AS topic, 0::INT AS partition, $number::BIGINT AS ledger_id, entry_id, -1::INT AS batch_index, key,
-        payload::BLOB AS payload, at AS event_time, at AS publish_time, $place AS producer,
-        MAP {{CASE WHEN entry_id = 0 THEN ['{ROWS}'] ELSE []::VARCHAR[] END:
-              CASE WHEN entry_id = 0 THEN [$rows::VARCHAR] ELSE []::VARCHAR[] END}} AS properties,
-        NULL::BIGINT AS schema_version, now() AS landed_at, at::DATE AS publish_date
+        payload, read_at AS event_time, read_at AS publish_time, $place AS producer,
+        MAP {}::MAP(VARCHAR, VARCHAR) AS properties, NULL::BIGINT AS schema_version, now() AS landed_at,
+        read_at::DATE AS publish_date
     FROM (
-        SELECT *, row_number() OVER (ORDER BY key) - 1 AS entry_id, make_timestamptz($number * 1000) AS at FROM changes
+        SELECT *, row_number() OVER (ORDER BY key) - 1 AS entry_id, make_timestamptz($number * 1000) AS read_at
+        FROM changes
     )
 """
 
@@ -109,7 +113,7 @@ class SourceLanding:
                     refuse_deletes(source, counts)
                 number = max(int(read_at * 1000), last + 1) if counts.changes else last
                 if counts.changes:
-                    rows = messages(local, source, number, counts.rows, columns_of(table))
+                    rows = messages(local, source, number, columns_of(table))
                     self.lake.table(source.topic.bronze_table).append_arrow(rows)
         record = SnapshotRecord(
             source=source.name,
@@ -129,13 +133,15 @@ class SourceLanding:
             key = key_sql([fields[name] for name in self.keys], of_texts=of_texts)
             payload = payload_sql(source.columns, of_texts=of_texts)
             try:
-                local.execute(f"CREATE TABLE snapshot AS SELECT {key} AS key, {payload} AS payload FROM arrived")
+                local.execute(
+                    f"CREATE TABLE snapshot AS SELECT {key} AS key, encode({payload}) AS payload FROM arrived"
+                )
             except duckdb.Error as error:
-                raise SourceError(f"{source.name}: {source.place}: {str(error).partition(chr(10))[0]}") from error
+                raise SourceError(f"{source.place}: {str(error).partition(chr(10))[0]}") from error
         names = ", ".join(self.keys)
         [(without,)] = local.execute("SELECT count(*) FROM snapshot WHERE key IS NULL").fetchall()
         if without:
-            raise SourceError(f"{source.name}: {source.place}: {without:,} rows have no {names}, which is the key")
+            raise SourceError(f"{source.place}: {without:,} rows have no {names}, which is the key")
         twice = "SELECT key, count(*) FROM snapshot GROUP BY key HAVING count(*) > 1 ORDER BY key LIMIT 1"
         for value, count in local.execute(twice).fetchall():
             raise SourceError(
@@ -172,20 +178,43 @@ def refuse_deletes(source: Source, counts: Counts) -> None:
     """Raises SourceError if the snapshot lacks more of the known rows than `max_deletes` allows."""
     if counts.deletes > source.max_deletes * counts.known:
         raise SourceError(
-            f"{source.name}: its snapshot lacks {counts.deletes:,} of {counts.known:,} rows, and max_deletes is "
+            f"its snapshot lacks {counts.deletes:,} of {counts.known:,} rows, and max_deletes is "
             f"{source.max_deletes:g}: nothing has landed; if they are gone, run `lakehouse land {source.name} "
             "--accept-loss`"
         )
 
 
-def messages(
-    local: duckdb.DuckDBPyConnection, source: Source, number: int, rows: int, columns: pa.Schema
-) -> pa.RecordBatchReader:
+def messages(local: duckdb.DuckDBPyConnection, source: Source, number: int, columns: pa.Schema) -> pa.RecordBatchReader:
     """The changes as messages, with these columns."""
-    values = {"name": source.name, "number": number, "rows": rows, "place": source.place}
+    values = {"name": source.name, "number": number, "place": source.place}
     names = ", ".join(map(identifier, columns.names))
-    made = local.execute(f"SELECT {names} FROM ({MESSAGES}) ORDER BY entry_id", values).to_arrow_reader()
+    made = local.sql(f"SELECT {names} FROM ({MESSAGES}) ORDER BY entry_id", params=values).to_arrow_reader()
     return pa.RecordBatchReader.from_batches(columns, (batch.cast(columns) for batch in made))
+
+
+def with_snapshot(lake: Lake, source: Source, reconciliation: Reconciliation) -> Reconciliation:
+    """Compares the rows of the last snapshot with those that bronze has: it is a problem if they are not as many.
+
+    They are not compared if a snapshot is due because bronze has changed since the last one.
+    """
+    settings, name = lake.settings, source.topic.bronze_table
+    record, table = snapshot_record(settings, source.name), stored_table(settings, name)
+    if record is None or record.number != newest_number(table) or _erased_since(lake, name, record.read_at):
+        return reconciliation
+    with _duckdb() as local:
+        local.register("bronze", dataset_of(table))
+        [(rows,)] = local.execute(f"SELECT count(hash) FROM ({LATEST})").fetchall()
+    what = f"the last snapshot of {source.place} has {record.rows:,} rows, and {name} {rows:,}"
+    problems = () if rows == record.rows else (what,)
+    return replace(reconciliation, snapshot=record.rows, problems=(*reconciliation.problems, *problems))
+
+
+def _erased_since(lake: Lake, bronze: str, at: float) -> bool:
+    """Whether messages of the bronze table were erased since a time, in seconds since 1970."""
+    erasures = lake.table(ERASURES.name)
+    is_of_table = F.exists("messages", lambda each: each.bronze == bronze)
+    since = F.col("at") >= F.timestamp_seconds(F.lit(at))
+    return erasures.exists() and not erasures.read().where(is_of_table & since).isEmpty()
 
 
 def news(settings: Settings, source: Source) -> str | None:
@@ -204,5 +233,5 @@ def news(settings: Settings, source: Source) -> str | None:
     try:
         is_same = state_of(settings, source) == record.state
     except SourceError as error:
-        return str(error)
+        return f"{source.name}: {error}"
     return None if is_same else f"{source.name}: {source.place} has changed"

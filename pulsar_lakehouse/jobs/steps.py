@@ -25,7 +25,7 @@ from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, held_by, source_options
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
-from pulsar_lakehouse.bronze.sources import SourceLanding, news
+from pulsar_lakehouse.bronze.sources import SourceLanding, news, with_snapshot
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
@@ -216,7 +216,9 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)
         counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.landed, done, strict=True)]
-        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.landed, counted, strict=True)]
+        counted = [with_erasures(lake, topic, each) for topic, each in zip(pipeline.landed, counted, strict=True)]
+    sources = {entity.name: entity.source for entity in pipeline.sources}
+    return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
 
 
 def run_all(lake: Lake) -> Iterator[Outcome]:

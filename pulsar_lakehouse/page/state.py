@@ -146,6 +146,9 @@ def _notes(pipeline: Pipeline, status: Status, runs: Mapping[str, LastRun]) -> d
         when = duration(time.time() - (run.at if run else each.ran_at).timestamp())
         how = "failed" if run and run.state == "FAIL" else "stopped" if run and run.state == "ABORT" else ""
         notes[each.name] = Note(f"{each.rows:,} rows, {how} {when} ago".replace(",  ", ", "), is_bad=how == "failed")
+    for source in status.sources:
+        read = f"read {duration(time.time() - source.last.read_at)} ago" if source.last else "never read"
+        notes[source.place] = Note(read, is_bad=bool(source.problem))
     told = {each.name: each for each in status.topics}
     for topic in pipeline.topics:
         if (state := told.get(topic.name)) and state.status:
