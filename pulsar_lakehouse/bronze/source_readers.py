@@ -82,7 +82,7 @@ def state_of(settings: Settings, source: Source) -> str:
 
 
 def why_unread(settings: Settings, source: Source) -> str:
-    """Why the source can't be read, without reading its rows: it is away, or its columns are others. Empty if it can."""
+    """Why the source can't be read, if it is away or has other columns. Empty if it can. No row is read."""
     try:
         _look_at_columns(settings, source)
     except SourceError as error:

@@ -67,7 +67,8 @@ def numbers(home: Settings) -> list[int]:
 
 def landed(home: Settings) -> list[dict[int, Row | None]]:
     """The changes in bronze, snapshot by snapshot. It fails if a position or a change is there twice."""
-    rows = "SELECT ledger_id, key, payload IS NULL, payload::JSON ->> 'name' FROM bronze.regions ORDER BY ledger_id"
+    name = "decode(payload)::JSON ->> 'name'"
+    rows = f"SELECT ledger_id, key, payload IS NULL, {name} FROM bronze.regions ORDER BY ledger_id"
     found: dict[int, dict[int, Row | None]] = {}
     for number, key, is_gone, name in query(home, rows).fetchall():
         assert int(key) not in found.setdefault(number, {})
