@@ -1,4 +1,4 @@
-"""Reads a source: all of its rows as they are at one time, as the relation `arrived` of DuckDB.
+"""Reads a source: all of its rows as they are at one time, as tables of Arrow.
 
 A source that can't be read, or whose columns are not those that are declared, raises SourceError, which says so in one
 line. Nothing has landed then.
@@ -23,7 +23,7 @@ from pyarrow import csv
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 from pyspark.sql import types as T
 
-from pulsar_lakehouse.bronze.source_rows import identifier
+from pulsar_lakehouse.arrow import FileSystemDataset
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres, Source
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import LakehouseError, SourceError
@@ -34,6 +34,7 @@ from pulsar_lakehouse.settings import Settings, is_remote
 from pulsar_lakehouse.storage import source_path, store_options
 from pulsar_lakehouse.tables.stored import columns_of, dataset_of
 
+CSV = ".csv"
 BLOCK = 8 * MIB
 """Bytes of a file that are parsed at once."""
 WHOLE = ("smallint", "integer", "bigint")
@@ -51,20 +52,22 @@ FITTING: Mapping[type[T.DataType], tuple[str, ...]] = {
 OF_OTHERS = {kind for kinds in FITTING.values() for kind in kinds}
 
 
-@contextmanager
-def arrived(settings: Settings, source: Source, local: duckdb.DuckDBPyConnection) -> Iterator[bool]:
-    """The block has the relation `arrived`, and the value says whether all of its columns are texts."""
+def parts_of(settings: Settings, source: Source) -> Iterator[pa.Table | FileSystemDataset]:
+    """All rows of the source, part by part. `has_texts` says whether all of their columns are texts."""
     with _told(source):
         match source:
             case Postgres():
-                _read_postgres(settings, source, local)
+                yield from _of_postgres(settings, source)
             case Files():
-                _read_files(settings, source, local)
+                yield from _of_files(settings, source)
             case DeltaTable():
                 table = _delta(settings, source)
                 _refuse_other_columns(source, _kinds(columns_of(table)))
-                local.register("arrived", dataset_of(table))
-    yield not (isinstance(source, DeltaTable) or (isinstance(source, Files) and source.path.endswith(".parquet")))
+                yield dataset_of(table)
+
+
+def has_texts(source: Source) -> bool:
+    return isinstance(source, Postgres) or (isinstance(source, Files) and source.path.endswith(CSV))
 
 
 def state_of(settings: Settings, source: Source) -> str:
@@ -72,9 +75,7 @@ def state_of(settings: Settings, source: Source) -> str:
     with _told(source):
         match source:
             case Files():
-                files = _files(settings, source)[1]
-                known = "\n".join(f"{each.path} {each.size} {each.mtime_ns}" for each in files)
-                return hashlib.sha256(known.encode()).hexdigest()
+                return hashlib.sha256(_as_read(_files(settings, source)[1]).encode()).hexdigest()
             case DeltaTable():
                 table = _delta(settings, source)
                 return f"{table.metadata().id} {table.version()}"
@@ -141,14 +142,15 @@ def _postgres(settings: Settings, source: Postgres) -> Iterator[psycopg.Cursor]:
         yield cursor
 
 
-def _read_postgres(settings: Settings, source: Postgres, local: duckdb.DuckDBPyConnection) -> None:
+def _of_postgres(settings: Settings, source: Postgres) -> Iterator[pa.Table]:
     """One statement reads all rows, so they are those of one time."""
     with _postgres(settings, source) as cursor:
         _refuse_other_columns(source, _postgres_types(cursor, source))
         columns = SQL(", ").join(map(_asked, source.columns.fields))
         copy = SQL("COPY (SELECT {} FROM {} AS source) TO STDOUT (FORMAT csv, HEADER)")
         with cursor.copy(copy.format(columns, _relation(source))) as sent, texts_in(sent, source.columns.names) as rows:
-            _keep(local, source, rows)
+            for batch in rows:
+                yield pa.Table.from_batches([batch])
 
 
 def _asked(field: T.StructField) -> Composable:
@@ -169,58 +171,46 @@ def _postgres_types(cursor: psycopg.Cursor, source: Postgres) -> dict[str, str |
     return {column.name: kind for column, (kind,) in zip(columns, cursor.fetchall(), strict=True)}
 
 
-def _keep(local: duckdb.DuckDBPyConnection, source: Source, batches: Iterable[pa.RecordBatch]) -> None:
-    """Append batches of texts to the table `arrived`."""
-    columns = ", ".join(f"{identifier(name)} VARCHAR" for name in source.columns.names)
-    names = ", ".join(map(identifier, source.columns.names))
-    local.execute(f"CREATE TABLE IF NOT EXISTS arrived ({columns})")
-    for batch in batches:
-        local.register("batch", pa.Table.from_batches([batch]))
-        local.execute(f"INSERT INTO arrived SELECT {names} FROM batch")
-    local.unregister("batch")
-
-
-def _read_files(settings: Settings, source: Files, local: duckdb.DuckDBPyConnection) -> None:
+def _of_files(settings: Settings, source: Files) -> Iterator[pa.Table]:
     files, found = _files(settings, source)
     for each in found:
         _refuse_other_columns(source, _columns_of_file(files, each.path))
-    names = ", ".join(map(identifier, source.columns.names))
-    for place, each in enumerate(found):
-        if each.path.endswith(".csv"):
-            _read_csv(files, each, source, local)
-        else:
-            with files.open_input_file(each.path) as opened:
-                local.register("file", pq.read_table(opened, columns=source.columns.names))
-                into = "INSERT INTO arrived" if place else "CREATE TABLE arrived AS"
-                local.execute(f"{into} SELECT {names} FROM file")
-                local.unregister("file")
-    now = {each.path: (each.size, each.mtime_ns) for each in _files(settings, source)[1]}
-    if now != {each.path: (each.size, each.mtime_ns) for each in found}:
+    for each in found:
+        with files.open_input_file(each.path) as opened:
+            try:
+                if each.path.endswith(CSV):
+                    yield from _of_csv(opened, each, source)
+                else:
+                    yield pq.read_table(opened, columns=source.columns.names)
+            except pa.ArrowException as error:
+                raise SourceError(f"{each.path}: {str(error).partition(chr(10))[0]}") from error
+    if _as_read(_files(settings, source)[1]) != _as_read(found):
         raise SourceError(f"{source.place}: files have changed while they were read: the next run reads them")
 
 
-def _read_csv(files: FileSystem, file: FileInfo, source: Files, local: duckdb.DuckDBPyConnection) -> None:
-    with files.open_input_file(file.path) as opened:
-        opened.seek(max(0, file.size - 1))
-        if opened.read(1) != b"\n":
-            why = "ends within a line: half of it may be missing: end it with a line break"
-            raise SourceError(f"{file.path}: {why}")
-        opened.seek(0)
-        names = source.columns.names
-        try:
-            rows = csv.open_csv(
-                opened,
-                read_options=csv.ReadOptions(block_size=BLOCK),
-                parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-                convert_options=csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    include_columns=names,
-                    **{"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]},
-                ),
-            )
-            _keep(local, source, rows)
-        except pa.ArrowException as error:
-            raise SourceError(f"{file.path}: {str(error).partition(chr(10))[0]}") from error
+def _as_read(files: Iterable[FileInfo]) -> str:
+    """What changes when one of the files does."""
+    return "\n".join(f"{each.path} {each.size} {each.mtime_ns}" for each in files)
+
+
+def _of_csv(opened: pa.NativeFile, file: FileInfo, source: Files) -> Iterator[pa.Table]:
+    opened.seek(max(0, file.size - 1))
+    if opened.read(1) != b"\n":
+        raise SourceError(f"{file.path}: ends within a line: half of it may be missing: end it with a line break")
+    opened.seek(0)
+    names = source.columns.names
+    rows = csv.open_csv(
+        opened,
+        read_options=csv.ReadOptions(block_size=BLOCK),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            include_columns=names,
+            **{"strings_can_be_null": True, "quoted_strings_can_be_null": False, "null_values": [""]},
+        ),
+    )
+    for batch in rows:
+        yield pa.Table.from_batches([batch])
 
 
 def _files(settings: Settings, source: Files) -> tuple[FileSystem, list[FileInfo]]:
@@ -247,7 +237,7 @@ def _matches(path: str, pattern: tuple[str, ...]) -> bool:
 def _columns_of_file(files: FileSystem, path: str) -> dict[str, str | None]:
     with files.open_input_file(path) as opened:
         try:
-            if not path.endswith(".csv"):
+            if not path.endswith(CSV):
                 return _kinds(pq.read_schema(opened))
             header = opened.read(BLOCK).partition(b"\n")[0] + b"\n"
             return dict.fromkeys(csv.read_csv(pa.BufferReader(header)).column_names) if header.strip() else {}

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.bronze.source_readers import arrived, state_of
+from pulsar_lakehouse.bronze.source_readers import has_texts, parts_of, state_of
 from pulsar_lakehouse.bronze.source_rows import identifier, key_sql, payload_sql
 from pulsar_lakehouse.contracts.sources import Postgres, Source
 from pulsar_lakehouse.errors import SourceError
@@ -104,17 +104,17 @@ class SourceLanding:
         with _duckdb() as local:
             state, read_at = state_of(settings, source), time.time()
             self._take(local)
+            name = source.topic.bronze_table
             with permit.used():
                 self.lake.create(bronze_table(source.topic))
-                table = stored_table(settings, source.topic.bronze_table)
-                last = newest_number(table)
-                counts = compare(local, table)
-                if not self.accept_deletes:
-                    refuse_deletes(source, counts)
-                number = max(int(read_at * 1000), last + 1) if counts.changes else last
-                if counts.changes:
-                    rows = messages(local, source, number, columns_of(table))
-                    self.lake.table(source.topic.bronze_table).append_arrow(rows)
+            table = stored_table(settings, name)
+            counts, number = compare(local, table), newest_number(table)
+            if not self.accept_deletes:
+                refuse_deletes(source, counts)
+            if counts.changes:
+                number = max(int(read_at * 1000), number + 1)
+                with permit.used():
+                    self.lake.table(name).append_arrow(messages(local, source, number, columns_of(table)))
         record = SnapshotRecord(
             source=source.name,
             read_at=read_at,
@@ -128,25 +128,25 @@ class SourceLanding:
 
     def _take(self, local: duckdb.DuckDBPyConnection) -> None:
         """Make the table `snapshot`, of keys and payloads. Raises SourceError if a key is not there, or there twice."""
-        source, fields = self.source, {each.name: each for each in self.source.columns.fields}
-        with arrived(self.lake.settings, source, local) as of_texts:
-            key = key_sql([fields[name] for name in self.keys], of_texts=of_texts)
-            payload = payload_sql(source.columns, of_texts=of_texts)
+        source, of_texts = self.source, has_texts(self.source)
+        fields = {each.name: each for each in source.columns}
+        key = key_sql([fields[name] for name in self.keys], of_texts=of_texts)
+        payload = payload_sql(source.columns, of_texts=of_texts)
+        local.execute("CREATE TABLE snapshot (key VARCHAR, payload BLOB)")
+        for part in parts_of(self.lake.settings, source):
+            local.register("part", part)
             try:
-                local.execute(
-                    f"CREATE TABLE snapshot AS SELECT {key} AS key, encode({payload}) AS payload FROM arrived"
-                )
+                local.execute(f"INSERT INTO snapshot SELECT {key}, encode({payload}) FROM part")
             except duckdb.Error as error:
                 raise SourceError(f"{source.place}: {str(error).partition(chr(10))[0]}") from error
+            local.unregister("part")
         names = ", ".join(self.keys)
-        [(without,)] = local.execute("SELECT count(*) FROM snapshot WHERE key IS NULL").fetchall()
-        if without:
-            raise SourceError(f"{source.place}: {without:,} rows have no {names}, which is the key")
+        [(rows, lacking)] = local.execute("SELECT count(*), count_if(key IS NULL) FROM snapshot").fetchall()
+        if lacking:
+            raise SourceError(f"{source.place}: {names}, the key, is NULL in {lacking:,} of {rows:,} rows")
         twice = "SELECT key, count(*) FROM snapshot GROUP BY key HAVING count(*) > 1 ORDER BY key LIMIT 1"
         for value, count in local.execute(twice).fetchall():
-            raise SourceError(
-                f"{source.name}: {source.place}: {count:,} rows have the {names} {value}, which is the key"
-            )
+            raise SourceError(f"{source.place}: {names}, the key, is {value} in {count:,} rows")
 
 
 @contextmanager

@@ -135,6 +135,23 @@ def test_types_of_parquet_and_delta(own: Lake, tmp_path: Path) -> None:
     assert (snapshots(own, "typed"), snapshots(own, "shared")) == (landed, landed)
 
 
+def test_files_of_different_types_are_one_table(own: Lake, tmp_path: Path) -> None:
+    """The second file has a larger type, another scale, and texts by other codes."""
+    for place, (whole, scale) in enumerate([(pa.int16(), 1), (pa.int64(), 2)]):
+        rows = {
+            "id": pa.array([2**14 + 2**40 * place], whole),
+            "price": pa.array([f"1.{'55'[:scale]}"]).cast(pa.decimal128(10, scale)),
+            "name": pa.array(["North", "South"][place : place + 1]).dictionary_encode(),
+        }
+        pq.write_table(pa.table(rows), tmp_path / f"{place}.parquet")
+    fields = "id BIGINT, price DECIMAL(10, 2), name STRING"
+    land(own, Files("prices", fields, path=str(tmp_path / "*.parquet")))
+    assert [row for _, row in snapshots(own, "prices")[0]] == [
+        {"id": 2**14 + 2**40, "price": "1.55", "name": "South"},
+        {"id": 2**14, "price": "1.5", "name": "North"},
+    ]
+
+
 def test_a_key_of_several_columns(own: Lake, tmp_path: Path) -> None:
     csv(tmp_path, 'id,name\n7,"a ""b"""\n')
     land(own, csv(tmp_path, 'id,name\n7,"a ""b"""\n'), keys=("id", "name"))
@@ -176,8 +193,8 @@ def refused(lake: Lake, source: Source) -> str:
         ("id,name\n1,North\n2\n", "{file}: CSV parse error: Expected 2 columns, got 1: 2"),
         ("id,title\n1,North\n", "{path} has no column name: it has id, title"),
         ("", "{path} has no column id: it has none"),
-        ("id,name\n1,North\n1,South\n", "{path}: 2 rows have the id 1, which is the key"),
-        ("id,name\n,North\n", "{path}: 1 rows have no id, which is the key"),
+        ("id,name\n1,North\n1,South\n", "{path}: id, the key, is 1 in 2 rows"),
+        ("id,name\n,North\n", "{path}: id, the key, is NULL in 1 of 1 rows"),
         (
             "id,name\n1,North\n",
             "its snapshot lacks 2 of 3 rows, and max_deletes is 0.5: nothing has landed; if they are gone, run "
