@@ -72,7 +72,7 @@ FIXED = ("key", "sequence_by", "occurred_at")
 class Landed:
     """What lands for an entity: its topic, or what the messages of its source decode as."""
 
-    accepts = Topic | None
+    accepts = Topic
 
     def __get__(self, entity: "Entity | None", owner: type["Entity"]) -> Topic:
         if entity is None:

@@ -178,7 +178,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
     own = project(lake, tmp_path)
     entity, gone = regions(tmp_path / "files"), Files("gone", FIELDS, path=str(tmp_path / "none.csv"))
     write(tmp_path / "files", {1: ("a", None)})
-    streams = landing_sources(own, [entity, replace(entity, source=gone, topic=None)])
+    streams = landing_sources(own, [entity, replace(entity, source=gone, topic=gone.topic)])
     done = {each.name: each.rows for each in catch_up(own.settings, streams)}
     line = f"land gone: files {tmp_path}/none.csv: there is no such file in {tmp_path}"
     assert done == {"land regions": 1, "land gone": 0}
