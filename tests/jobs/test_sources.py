@@ -1,5 +1,6 @@
 """State from sources through the pipeline: any sequence of snapshots, with crashes between, as the oracle says."""
 
+import json
 import random
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_lakehouse import Entity, Files, quarantine
+from pulsar_lakehouse import Enrichment, Entity, Files, Lookup, Topic, quarantine
 from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
 from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.rebuild import Wanted, rebuild
-from pulsar_lakehouse.jobs.steps import landing_sources, merging
+from pulsar_lakehouse.jobs.steps import enriching, landing_sources, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.records import step_record
@@ -26,7 +27,8 @@ from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.tables.lake import Lake
 from tests import oracle_sources as oracle
 from tests.crashes import MERGE_HISTORY, Write, crash_after
-from tests.lake import own_home
+from tests.lake import land_literally, own_home
+from tests.oracle import Message, Position
 from tests.oracle_sources import Row, Snapshot
 
 LAND = Write("append_arrow", r"bronze\.")
@@ -143,6 +145,38 @@ def history(home: Settings) -> list[oracle.Version]:
     columns = "id, name, valid_from, valid_until, deleted_at IS NOT NULL"
     found = query(home, f"SELECT {columns} FROM silver.regions_history ORDER BY ALL").fetchall()
     return oracle.in_order(oracle.Version(*row) for row in found)
+
+
+SALES = Enrichment(
+    topic=Topic("sales", "id BIGINT NOT NULL, regionId BIGINT, soldAt TIMESTAMP NOT NULL"),
+    columns="id, regionId AS region_id, soldAt AS sold_at",
+    keys=("id",),
+    event_time="sold_at",
+    day="sale_date",
+    lookups=(),
+)
+
+
+def sale(id: int, region: int, sold_at: datetime) -> Message:
+    payload = json.dumps({"id": id, "regionId": region, "soldAt": sold_at.isoformat()}).encode()
+    return Message("sales", Position(0, 1, id, -1), None, payload, sold_at, sold_at)
+
+
+def test_facts_wait_for_rows_of_a_source_and_are_corrected_by_later_ones(lake: Lake, tmp_path: Path) -> None:
+    own, files = project(lake, tmp_path), tmp_path / "files"
+    entity = regions(files, with_times=True)
+    sales = replace(SALES, lookups=(Lookup(entity=entity, on="region_id", name="region", join="as_of"),))
+    noon = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
+    land_literally(own, [sale(1, 1, noon), sale(2, 2, noon)], [sales.topic])
+    hour, found = timedelta(hours=1), []
+    north, south = ("North", noon - 2 * hour), ("South", noon - 2 * hour)
+    for snapshot in ({1: north}, {1: ("Nord", noon + hour), 2: south}, {1: ("Norden", noon - hour), 2: south}):
+        write(files, snapshot)
+        land(own, entity)
+        catch_up(own.settings, merging(own, [entity]))
+        catch_up(own.settings, enriching(own, [sales]))
+        found.append(query(own.settings, "SELECT id, region.name FROM gold.enriched_sales ORDER BY id").fetchall())
+    assert found == [[(1, "North")], [(1, "North"), (2, "South")], [(1, "Norden"), (2, "South")]]
 
 
 def test_a_lost_row_of_bronze_is_a_problem(lake: Lake, tmp_path: Path) -> None:
