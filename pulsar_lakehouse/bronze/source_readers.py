@@ -11,14 +11,12 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 
 import duckdb
-import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable as StoredTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.table import SUPPORTED_READER_FEATURES
-from psycopg.sql import SQL, Composable, Identifier
 from pyarrow import csv
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 from pyspark.sql import types as T
@@ -27,9 +25,7 @@ from pulsar_lakehouse.arrow import FileSystemDataset
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres, Source
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import LakehouseError, SourceError
-from pulsar_lakehouse.inspection.postgres_texts import SESSION, texts_in
 from pulsar_lakehouse.limits import MIB
-from pulsar_lakehouse.postgres import postgres_transaction
 from pulsar_lakehouse.settings import Settings, is_remote
 from pulsar_lakehouse.storage import source_path, store_options
 from pulsar_lakehouse.tables.stored import columns_of, dataset_of
@@ -57,7 +53,11 @@ def parts_of(settings: Settings, source: Source) -> Iterator[pa.Table | FileSyst
     with _told(source):
         match source:
             case Postgres():
-                yield from _of_postgres(settings, source)
+                from pulsar_lakehouse.bronze.source_postgres import open_postgres, rows_of  # takes 0.2 s
+
+                with open_postgres(settings, source) as (cursor, kinds):
+                    _refuse_other_columns(source, kinds)
+                    yield from rows_of(cursor, source)
             case Files():
                 yield from _of_files(settings, source)
             case DeltaTable():
@@ -95,8 +95,10 @@ def _look_at_columns(settings: Settings, source: Source) -> None:
     with _told(source):
         match source:
             case Postgres():
-                with _postgres(settings, source) as cursor:
-                    _refuse_other_columns(source, _postgres_types(cursor, source))
+                from pulsar_lakehouse.bronze.source_postgres import open_postgres  # takes 0.2 s
+
+                with open_postgres(settings, source) as (_, kinds):
+                    _refuse_other_columns(source, kinds)
             case Files():
                 files, found = _files(settings, source)
                 _refuse_other_columns(source, _columns_of_file(files, found[0].path))
@@ -133,42 +135,6 @@ def _fits(declared: T.DataType, kind: str) -> bool:
     if isinstance(declared, T.TimestampType):  # as a whole number
         return kind in WHOLE
     return kind not in OF_OTHERS and kind != "nested"
-
-
-@contextmanager
-def _postgres(settings: Settings, source: Postgres) -> Iterator[psycopg.Cursor]:
-    with postgres_transaction(settings, source.original, needed=f"source {source.original}") as cursor:
-        cursor.execute(SESSION)
-        yield cursor
-
-
-def _of_postgres(settings: Settings, source: Postgres) -> Iterator[pa.Table]:
-    """One statement reads all rows, so they are those of one time."""
-    with _postgres(settings, source) as cursor:
-        _refuse_other_columns(source, _postgres_types(cursor, source))
-        columns = SQL(", ").join(map(_asked, source.columns.fields))
-        copy = SQL("COPY (SELECT {} FROM {} AS source) TO STDOUT (FORMAT csv, HEADER)")
-        with cursor.copy(copy.format(columns, _relation(source))) as sent, texts_in(sent, source.columns.names) as rows:
-            for batch in rows:
-                yield pa.Table.from_batches([batch])
-
-
-def _asked(field: T.StructField) -> Composable:
-    is_binary = isinstance(field.dataType, T.BinaryType)
-    column = SQL(r"translate(encode({}, 'base64'), E'\n', '')" if is_binary else "{}::text")
-    return SQL("{} AS {}").format(column.format(Identifier("source", field.name)), Identifier(field.name))
-
-
-def _relation(source: Postgres) -> Composable:
-    name = source.original
-    return SQL(name) if name.startswith("(") else Identifier(*name.split("."))
-
-
-def _postgres_types(cursor: psycopg.Cursor, source: Postgres) -> dict[str, str | None]:
-    cursor.execute(SQL("SELECT * FROM {} AS source LIMIT 0").format(_relation(source)))
-    columns = cursor.description or []
-    cursor.execute("SELECT unnest(%s::oid[])::regtype::text", ([column.type_code for column in columns],))
-    return {column.name: kind for column, (kind,) in zip(columns, cursor.fetchall(), strict=True)}
 
 
 def _of_files(settings: Settings, source: Files) -> Iterator[pa.Table]:

@@ -232,6 +232,13 @@ def test_a_postgres_that_is_away(own: Lake) -> None:
     assert "\n" not in said
 
 
+def test_a_postgres_that_fails_amid_its_rows(own: Lake, postgres: str) -> None:
+    there = Lake(own.spark, in_postgres(own.settings, postgres))
+    rows = "(SELECT id, (1 / (id - 90000))::text AS name FROM generate_series(1, 100000) AS id)"
+    assert refused(there, Postgres("regions", FIELDS, table=rows)) == f"Postgres, {rows}: division by zero"
+    assert not there.table("bronze.regions").exists()
+
+
 def test_a_postgres_without_address(own: Lake) -> None:
     wanted = "source regions: set LAKEHOUSE_POSTGRES__URL to its address"
     assert refused(own, Postgres("regions", FIELDS)) == wanted
