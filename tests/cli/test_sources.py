@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import psycopg
+
 from tests.cli.outcome import Command
 from tests.contracts.test_sources import DECLARED
 from tests.pipeline.projects import project
@@ -46,6 +48,19 @@ def test_what_is_wrong_with_a_source_is_told_and_lands_nothing(lakehouse: Comman
     regions_project(tmp_path, "id,name\n1,North\n")
     lakehouse("land", "regions", **given)
     assert json.loads(lakehouse("status", "--json", **given).out)["problems"] == []
+
+
+def test_silver_is_compared_with_the_postgres_that_is_its_source(
+    lakehouse: Command, postgres: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(postgres) as connection:
+        connection.execute("CREATE TABLE compared AS SELECT 1::bigint AS id, 'North' AS name")
+    source = 'Postgres("regions", "id BIGINT NOT NULL, name STRING", table="public.compared")'
+    given = {"LAKEHOUSE_DECLARATIONS": str(project(tmp_path, regions=DECLARED.format(source=source)))}
+    given["LAKEHOUSE_POSTGRES__URL"] = postgres
+    lakehouse("run", **given)
+    equal = "silver.regions and public.compared: 1 rows are equal, 0 differ, 0 only here, 0 only there"
+    assert equal in lakehouse("compare", **given).out
 
 
 def test_deletes_are_accepted_by_a_command(lakehouse: Command, tmp_path: Path) -> None:
