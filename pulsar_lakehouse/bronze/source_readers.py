@@ -17,6 +17,7 @@ from deltalake import DeltaTable as StoredTable
 from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.table import SUPPORTED_READER_FEATURES
+from obstore.exceptions import BaseError
 from pyarrow import csv
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 from pyspark.sql import types as T
@@ -50,7 +51,7 @@ OF_OTHERS = {kind for kinds in FITTING.values() for kind in kinds}
 
 def parts_of(settings: Settings, source: Source) -> Iterator[pa.Table | FileSystemDataset]:
     """All rows of the source, part by part. `has_texts` says whether all of their columns are texts."""
-    with _told(source):
+    with told(source):
         match source:
             case Postgres():
                 from pulsar_lakehouse.bronze.source_postgres import open_postgres, rows_of  # takes 0.2 s
@@ -72,7 +73,7 @@ def has_texts(source: Source) -> bool:
 
 def state_of(settings: Settings, source: Source) -> str:
     """What changes when a source has changed, as far as that can be known without reading it; empty for Postgres."""
-    with _told(source):
+    with told(source):
         match source:
             case Files():
                 return hashlib.sha256(_as_read(_files(settings, source)[1]).encode()).hexdigest()
@@ -87,12 +88,12 @@ def why_unread(settings: Settings, source: Source) -> str:
     try:
         _look_at_columns(settings, source)
     except SourceError as error:
-        return str(error).removeprefix("")
+        return str(error)
     return ""
 
 
 def _look_at_columns(settings: Settings, source: Source) -> None:
-    with _told(source):
+    with told(source):
         match source:
             case Postgres():
                 from pulsar_lakehouse.bronze.source_postgres import open_postgres  # takes 0.2 s
@@ -107,12 +108,13 @@ def _look_at_columns(settings: Settings, source: Source) -> None:
 
 
 @contextmanager
-def _told(source: Source) -> Iterator[None]:
+def told(source: Source) -> Iterator[None]:
+    """Raises what the block raises as a SourceError of one line."""
     try:
         yield
     except LakehouseError as error:
         raise SourceError(str(error)) from error
-    except (OSError, DeltaError, DeltaProtocolError, duckdb.Error, pa.ArrowException) as error:
+    except (OSError, DeltaError, DeltaProtocolError, BaseError, duckdb.Error, pa.ArrowException) as error:
         raise SourceError(f"{source.place}: {str(error).strip().partition(chr(10))[0]}") from error
 
 
@@ -160,9 +162,8 @@ def _as_read(files: Iterable[FileInfo]) -> str:
 
 
 def _of_csv(opened: pa.NativeFile, file: FileInfo, source: Files) -> Iterator[pa.Table]:
-    opened.seek(max(0, file.size - 1))
-    if opened.read(1) != b"\n":
-        raise SourceError(f"{file.path}: ends within a line: half of it may be missing: end it with a line break")
+    if within := _ends_within(opened):
+        raise SourceError(f"{file.path}: ends within a {within}: half of it may be missing")
     opened.seek(0)
     names = source.columns.names
     rows = csv.open_csv(
@@ -177,6 +178,16 @@ def _of_csv(opened: pa.NativeFile, file: FileInfo, source: Files) -> Iterator[pa
     )
     for batch in rows:
         yield pa.Table.from_batches([batch])
+
+
+def _ends_within(opened: pa.NativeFile) -> str:
+    """What a CSV file ends within, as if it was cut there; empty if it is whole."""
+    quotes, last = 0, b""
+    while block := opened.read(BLOCK):
+        quotes, last = quotes + block.count(b'"'), block
+    if quotes % 2:
+        return "quoted text"
+    return "" if last.endswith(b"\n") else "line, without a line break"
 
 
 def _files(settings: Settings, source: Files) -> tuple[FileSystem, list[FileInfo]]:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import ERASURES
 from pulsar_lakehouse.bronze.landing import bronze_table
-from pulsar_lakehouse.bronze.source_readers import has_texts, parts_of, state_of
+from pulsar_lakehouse.bronze.source_readers import has_texts, parts_of, state_of, told
 from pulsar_lakehouse.bronze.source_rows import identifier, key_sql, payload_sql
 from pulsar_lakehouse.contracts.sources import Postgres, Source
 from pulsar_lakehouse.errors import SourceError
@@ -92,7 +92,8 @@ class SourceLanding:
             raise self.failed[1]
         try:
             is_new = self.always or news(self.lake.settings, self.source) is not None
-            landed = self._land(permit) if is_new else 0
+            with told(self.source):
+                landed = self._land(permit) if is_new else 0
         except SourceError as error:
             self.failed = time.monotonic(), error
             raise
@@ -135,10 +136,7 @@ class SourceLanding:
         local.execute("CREATE TABLE snapshot (key VARCHAR, payload BLOB)")
         for part in parts_of(self.lake.settings, source):
             local.register("part", part)
-            try:
-                local.execute(f"INSERT INTO snapshot SELECT {key}, encode({payload}) FROM part")
-            except duckdb.Error as error:
-                raise SourceError(f"{source.place}: {str(error).partition(chr(10))[0]}") from error
+            local.execute(f"INSERT INTO snapshot SELECT {key}, encode({payload}) FROM part")
             local.unregister("part")
         names = ", ".join(self.keys)
         [(rows, lacking)] = local.execute("SELECT count(*), count_if(key IS NULL) FROM snapshot").fetchall()

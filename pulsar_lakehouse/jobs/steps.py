@@ -202,7 +202,9 @@ def _enrich(lake: Lake, facts: Enrichment, succession: Succession) -> DataStream
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
-    """The declaration, with the schemas that its topic's messages were written with."""
+    """The declaration, with the schemas that its topic's messages were written with. Those of a source have none."""
+    if isinstance(declared, Entity) and declared.source is not None:
+        return declared
     return replace(declared, topic=with_schemas(lake.settings, declared.topic))
 
 

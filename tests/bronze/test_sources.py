@@ -189,7 +189,8 @@ def refused(lake: Lake, source: Source) -> str:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("id,name\n1,North\n2,Sou", "{file}: ends within a line: half of it may be missing: end it with a line break"),
+        ("id,name\n1,North\n2,Sou", "{file}: ends within a line, without a line break: half of it may be missing"),
+        ('id,name\n1,North\n2,"Sou\n', "{file}: ends within a quoted text: half of it may be missing"),
         ("id,name\n1,North\n2\n", "{file}: CSV parse error: Expected 2 columns, got 1: 2"),
         ("id,title\n1,North\n", "{path} has no column name: it has id, title"),
         ("", "{path} has no column id: it has none"),
