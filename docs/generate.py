@@ -26,6 +26,7 @@ from pulsar_lakehouse.bronze.schemas import SCHEMAS
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
@@ -125,7 +126,7 @@ def _declarations() -> Iterator[str]:
     yield "# Declarations\n"
     yield "The folder `declarations/` says what a pipeline is made of: topics, entities and enrichments in Python, and"
     yield "a SQL file for each table that is made from other tables.\n"
-    for declared in (Topic, Entity, Enrichment, Lookup):
+    for declared in (Topic, Entity, Postgres, Files, DeltaTable, Enrichment, Lookup):
         yield f"## {declared.__name__}\n\n`from pulsar_lakehouse import {declared.__name__}`\n"
         yield f"{inspect.getdoc(declared)}\n"
         docs = documented(declared)
@@ -235,7 +236,14 @@ def _grid(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 
 
 def documented(declared: type) -> Mapping[str, str]:
-    """The docstrings below the attributes of a class."""
+    """The docstrings below the attributes of a class, and of those that it extends."""
+    found: dict[str, str] = {}
+    for each in reversed(declared.__mro__[:-1]):
+        found |= _documented_itself(each)
+    return found
+
+
+def _documented_itself(declared: type) -> Mapping[str, str]:
     [body] = ast.parse(dedent(inspect.getsource(declared))).body
     assert isinstance(body, ast.ClassDef)
     found = {}

@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
     from pulsar_lakehouse.contracts.envelopes import Debezium
+    from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
     from pulsar_lakehouse.silver.entity import Entity
 
 __all__ = [
     "Debezium",
+    "DeltaTable",
     "Encoding",
     "Enrichment",
     "Entity",
+    "Files",
     "KeyEncoding",
     "Lookup",
+    "Postgres",
     "Topic",
     "fail",
     "quarantine",
@@ -28,6 +32,7 @@ __all__ = [
 _MODULES = {
     "contracts.checks": ("fail", "quarantine", "warn"),
     "contracts.envelopes": ("Debezium",),
+    "contracts.sources": ("DeltaTable", "Files", "Postgres"),
     "contracts.topics": ("Encoding", "KeyEncoding", "Topic"),
     "gold.enrichment.declaration": ("Enrichment", "Lookup"),
     "silver.entity": ("Entity",),

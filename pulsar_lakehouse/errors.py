@@ -39,6 +39,10 @@ class BrokerError(LakehouseError):
     """The broker can't be started or reached, or can't do what it was asked to do."""
 
 
+class SourceError(LakehouseError):
+    """A source can't be read, or its snapshot is not taken. Its state stays as it is, and all else goes on."""
+
+
 class UnreachableError(BrokerError):
     """The broker does not answer."""
 

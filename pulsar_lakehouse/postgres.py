@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.settings import Settings
+
+CONNECT_SECONDS = 10
+"""Seconds after which a Postgres that does not answer is away, unless the URL says otherwise."""
 
 
 @contextmanager
@@ -20,11 +23,12 @@ def postgres_transaction(settings: Settings, table: str, *, needed: str) -> Iter
         raise ConfigurationError(f"{needed}: set LAKEHOUSE_POSTGRES__URL to its address")
     url = settings.postgres.url.get_secret_value()
     try:
-        conninfo_to_dict(url)
+        is_patient = "connect_timeout" in conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # its message quotes the URL, with the password
         raise ConfigurationError("LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database") from None
+    patience = {} if is_patient else {"connect_timeout": CONNECT_SECONDS}
     try:
-        with psycopg.connect(url) as connection, connection.cursor() as cursor:
+        with psycopg.connect(make_conninfo(url, **patience)) as connection, connection.cursor() as cursor:
             yield cursor
     except psycopg.Error as error:
         raise LakehouseError(f"Postgres, {table}: {str(error).partition(chr(10))[0]}") from error

@@ -20,6 +20,8 @@ class Reconciliation:
     problems: tuple[str, ...] = ()
     compacted: int = 0
     """The landed messages that compaction had kept, after the broker had deleted others of their keys."""
+    snapshot: int | None = None
+    """The rows of the last snapshot of a source, if they were compared with those that have landed."""
 
     @property
     def arrived(self) -> str:
@@ -40,6 +42,13 @@ class Reconciliation:
         accounted = " + ".join(f"{count:,} {status}" for status, count in self.accounted.items())
         equation = f"{self.topic}: {self.arrived} landed {'=' if self.holds else '≠'} {accounted}"
         return "; ".join((equation, *self.problems))
+
+    @property
+    def of_snapshot(self) -> str:
+        """What is known of the last snapshot of a source; empty for a topic."""
+        return (
+            "" if self.snapshot is None else f"{self.topic}: the last snapshot of its source has {self.snapshot:,} rows"
+        )
 
 
 def fingerprint(values: Column) -> Column:

@@ -44,7 +44,24 @@ class ReconciliationRecord:
     """In seconds since 1970."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SnapshotRecord:
+    """The last snapshot of a source. If this is lost, the next run takes another one, which finds no differences."""
+
+    source: str
+    read_at: float
+    """In seconds since 1970."""
+    rows: int
+    changes: int
+    """Rows that it had inserted, updated or deleted."""
+    state: str
+    """Of the files, or the version of the Delta table."""
+    number: int
+    """The newest number in bronze, which is of this snapshot if it had changes; -1 if bronze has no rows."""
+
+
 _STEP, _RECONCILIATION = TypeAdapter(StepRecord), TypeAdapter(ReconciliationRecord)
+_SNAPSHOT = TypeAdapter(SnapshotRecord)
 
 
 def step_record(settings: Settings, step: str) -> StepRecord:
@@ -83,6 +100,18 @@ def reconciliation_records(settings: Settings) -> list[ReconciliationRecord]:
             with suppress(ValidationError):  # of another release
                 found.append(_RECONCILIATION.validate_python(each))
     return found
+
+
+def snapshot_record(settings: Settings, source: str) -> SnapshotRecord | None:
+    """The last snapshot of a source; None if there was none, or another release has kept it."""
+    try:
+        return _SNAPSHOT.validate_json((_folder(settings) / f"source-{source}.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def keep_snapshot(settings: Settings, record: SnapshotRecord) -> None:
+    _write(_folder(settings) / f"source-{record.source}.json", asdict(record))
 
 
 def keep_failure(settings: Settings, step: str, why: str) -> None:

@@ -68,7 +68,17 @@ def spark_properties(settings: Settings) -> dict[str, str]:
 
 def table_options(settings: Settings) -> dict[str, str]:
     """What deltalake needs to use the tables."""
-    if not has_tables(settings):
+    return store_options(settings, settings.warehouse_root)
+
+
+def source_path(settings: Settings, path: str) -> str:
+    """Where files of others are: a path of this machine is beside the folder of declarations, unless it is absolute."""
+    return path if is_remote(path) else str(settings.declarations.resolve().parent / path)
+
+
+def store_options(settings: Settings, path: str) -> dict[str, str]:
+    """What deltalake needs to use what is at the path."""
+    if not is_remote(path):
         return {}
     times = {"timeout": TIMEOUT, "connect_timeout": CONNECT_TIMEOUT, "max_retries": "4", "retry_timeout": "30s"}
     return {f"aws_{name}": value for name, value in _config(settings).items()} | times | _transport(settings)

@@ -41,7 +41,7 @@ def run_messages(home: Path, /, **messages: Sequence[Mapping[str, Any]]) -> Call
     """
     settings = _local(load_settings(home=home))
     pipeline = pipeline_of(settings)
-    topics = {topic.name: topic for topic in pipeline.topics}
+    topics = {topic.name: topic for topic in pipeline.landed}
     landed = {name: _messages(topics, name, given) for name, given in messages.items()}
     atexit.register(stop_spark)
     lake = Lake(start_spark(settings), settings)

@@ -19,6 +19,7 @@ from docs.plots import IMAGES, plots
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import quarantine, warn
 from pulsar_lakehouse.contracts.envelopes import Debezium
+from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres, Source
 from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, read_declaration
@@ -105,6 +106,9 @@ STORES = Entity(topic=Topic("stores", "id BIGINT NOT NULL, city STRING"), key="i
 GIVEN: dict[Any, dict[str, Any]] = {
     Topic: {"name": "stores", "fields": "id BIGINT NOT NULL"},
     Entity: {"topic": STORES.topic, "key": "id", "columns": "id, city, version"},
+    Postgres: {"name": "regions", "fields": "id BIGINT NOT NULL"},
+    Files: {"name": "regions", "fields": "id BIGINT NOT NULL", "path": "regions/*.csv"},
+    DeltaTable: {"name": "regions", "fields": "id BIGINT NOT NULL", "path": "regions"},
     Lookup: {"entity": STORES, "on": "store_id"},
     Enrichment: {
         "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS"),
@@ -122,10 +126,13 @@ GIVEN: dict[Any, dict[str, Any]] = {
 def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> None:
     names = {"STORES": STORES, "quarantine": quarantine, "warn": warn}
     names |= {"Debezium": Debezium, "Topic": Topic, "Lookup": Lookup, "Encoding": Encoding, "KeyEncoding": KeyEncoding}
+    names["Postgres"] = Postgres
     given = eval(f"dict({examples(kind)[name]})", names)
-    declared = kind(**GIVEN[kind] | given)
+    needed = {key: value for key, value in GIVEN[kind].items() if (key, name) != ("topic", "source")}
+    declared = kind(**needed | given)
     assert list(given) == [name]
     assert not isinstance(declared, Entity | Enrichment) or list(mistakes_of(declared)) == []
+    assert not isinstance(declared, Source) or list(declared.mistakes()) == []
 
 
 @pytest.mark.parametrize("name", examples(SqlTable))

@@ -33,10 +33,12 @@ from pulsar_lakehouse.storage import folder, table_options
 from pulsar_lakehouse.tables.stored import is_stored, stored_table
 from tests import airflow_api
 from tests.airflow_api import RUNS, Api
+from tests.contracts.test_sources import DECLARED
 from tests.jobs.test_crashes import is_free, wait_until
 from tests.jobs.test_forget import HIS, OTHERS, ZAPHOD, holding, maintain_when_due, send
 from tests.lake import environment, expected, messages, own_topics, read, tables
 from tests.oracle import Oracle
+from tests.pipeline.projects import project
 from tests.s3 import BUCKET, Server, Unreliable, in_store
 from tests.shop import TOPICS, WRITTEN
 
@@ -412,3 +414,19 @@ def test_a_log_is_listed_from_a_version_on(settings: Settings, store: Server, tm
         "_sidecars",
     ]
     assert len(listed(f"{log}/{1_198:020d}.")) == 1_302 + 4
+
+
+def test_files_in_the_store_are_a_source(settings: Settings, store: Server, tmp_path: Path) -> None:
+    """Spark appends what has landed, as tables in a store are its own."""
+    project_of = in_store(settings, store.url, tmp_path.name).model_copy(update={"home": tmp_path / "home"})
+    path = f"{project_of.warehouse_root}-files/*.csv"
+    source = f'Files("regions", "id BIGINT NOT NULL, name STRING", path="{path}")'
+    given = {**os.environ, **environment(project_of)}
+    given["LAKEHOUSE_DECLARATIONS"] = str(project(tmp_path, regions=DECLARED.format(source=source)))
+    for text in (b"id,name\n1,North\n2,South\n", b"id,name\n1,Nord\n2,South\n"):
+        obstore.put(folder(project_of, path.removesuffix("/*.csv")), "all.csv", text)
+        shown = subprocess.run([LAKEHOUSE, "run"], env=given, capture_output=True, timeout=300, text=True, check=False)
+        assert shown.returncode == 0, shown.stderr
+    rows = query(project_of, "SELECT id, name FROM silver.regions ORDER BY id").fetchall()
+    landed = query(project_of, "SELECT count(*) FROM bronze.regions").fetchall()
+    assert (rows, landed) == ([(1, "Nord"), (2, "South")], [(3,)])

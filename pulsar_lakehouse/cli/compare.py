@@ -8,17 +8,20 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import chosen, seconds
+from pulsar_lakehouse.contracts.sources import Postgres
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, ReconciliationError
 from pulsar_lakehouse.inspection.comparison import Comparison, Replica, compare
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import is_stored
 
 
 def compare_command(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Such as silver.customers. Default: those of topics with an envelope.")
+        list[str] | None,
+        typer.Argument(help="Such as silver.customers. Default: those known to be from Postgres."),
     ] = None,
     original: Annotated[
         str, typer.Option("--with", help="A table such as public.customers, or a SELECT in parentheses.")
@@ -29,15 +32,16 @@ def compare_command(
 ) -> None:
     """Compare tables with those in Postgres that they replicate, by key; exit with 1 if one differs.
 
-    LAKEHOUSE_POSTGRES__URL says which Postgres. Default for --with: the table after which Debezium has named the topic,
-    the one to which a gold table is published, or else one of the same name. Does not start Spark.
+    LAKEHOUSE_POSTGRES__URL says which Postgres. Default for --with: the table that is a source, the one after which
+    Debezium has named the topic, the one to which a gold table is published, or else one of the same name. Does not
+    start Spark.
     """
     settings = load_settings()
     for_seconds = seconds(wait, option="--wait") if wait else 0
     pipeline = pipeline_of(settings)
-    names = tables or [entity.table.name for entity in pipeline.entities if entity.topic.envelope]
+    names = tables or [entity.table.name for entity in pipeline.entities if _replicated(entity)]
     if not names:
-        raise ConfigurationError("no topic has an envelope: name the tables, such as silver.customers")
+        raise ConfigurationError("nothing is declared to be from Postgres: name the tables, such as silver.customers")
     if original and len(names) > 1:
         raise ConfigurationError(f"--with {original}: is for one table, not for {', '.join(names)}")
     unequal = []
@@ -55,16 +59,23 @@ def compare_command(
         raise ReconciliationError(". ".join(unequal))
 
 
+def _replicated(entity: Entity) -> str:
+    """The table in Postgres that an entity is known to be from; empty if none is."""
+    if isinstance(entity.source, Postgres):
+        return entity.source.original
+    path = entity.topic.own_name.rpartition("/")[2].split(".")
+    return ".".join(path[-2:]) if entity.topic.envelope else ""
+
+
 def replicas(pipeline: Pipeline) -> Iterator[Replica]:
     """The tables that can be compared."""
     for entity in pipeline.entities:
-        path = entity.topic.own_name.rpartition("/")[2].split(".")
         yield Replica(
             table=entity.table.name,
             keys=entity.keys,
             columns=tuple(entity.columns),
             where="deleted_at IS NULL OR deleted_at > now()",
-            original=".".join(path[-2:]) if entity.topic.envelope else entity.name,
+            original=_replicated(entity) or entity.name,
         )
     for facts in pipeline.enrichments:
         yield Replica(table=facts.gold_table, keys=facts.keys, original=facts.gold_table.partition(".")[2])

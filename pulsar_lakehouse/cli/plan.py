@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pulsar_lakehouse.bronze.schemas import unreadable
+from pulsar_lakehouse.bronze.source_readers import why_unread
 from pulsar_lakehouse.cli import report, shapes
 from pulsar_lakehouse.cli.pictures import write_picture
 from pulsar_lakehouse.cli.shapes import AsJson
@@ -43,17 +44,24 @@ def plan_command(
         report.OUT.print(report.grid(columns, rows, title=title))
     if picture_file is not None:
         write_picture(picture_file, picture(project.pipeline))
-    found, differing = None, []
+    found, differing, unread = None, [], []
     if not quick:
         with open_lake(settings, writes=[]) as lake, spinner("Resolving SQL, and comparing with the tables that exist"):
             found = changes(lake, project, resolve(lake, project))
         differing = [(topic.name, line) for topic in project.pipeline.topics for line in unreadable(settings, topic)]
+        unread = [
+            (each, why)
+            for each in project.pipeline.sources
+            if each.source and (why := why_unread(settings, each.source))
+        ]
     if as_json:
-        shapes.show(shape(project.pipeline, found, differing))
+        shapes.show(shape(project.pipeline, found, [*differing, *((each.name, why) for each, why in unread)]))
     elif found is not None:
         show_changes(found)
         for name, line in differing:
             report.say(f"{name}: {line}: its messages are malformed until that is declared")
+        for entity, why in unread:
+            report.say(f"{project.place(entity)}: {why}: nothing of it lands until that is right")
 
 
 def shape(

@@ -113,7 +113,7 @@ def retry(
     """
     settings = load_settings()
     pipeline = pipeline_of(settings)
-    known = [each.name for each in pipeline.topics]
+    known = [each.name for each in pipeline.landed]
     if topic and topic not in known:
         raise LakehouseError(f"{topic}: no such topic; there are {', '.join(known)}")
     entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]

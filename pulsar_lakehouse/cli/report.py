@@ -88,7 +88,7 @@ def quality(results: Sequence[Result]) -> None:
             OUT.print(Text.assemble((f"{mark} {what:<8} ", colour), name), soft_wrap=True)
 
 
-def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:
+def reconciliation(reconciliations: Sequence[Reconciliation]) -> None:
     """Print the equation of each topic: landed = the sum of all that is accounted for."""
     rows = []
     for each in reconciliations:
@@ -96,6 +96,8 @@ def reconciliation(reconciliations: Iterable[Reconciliation]) -> None:
         rows.append((each.topic, each.arrived, "=" if each.holds else "≠", accounted, verdict(each.holds)))
     columns = ("topic", "landed", "", "accounted for", "")
     OUT.print(grid(columns, rows, title="Reconciliation: where the landed messages are"))
+    for line in filter(None, (each.of_snapshot for each in reconciliations)):
+        say(line)
 
 
 def verdict(holds: bool) -> Text:

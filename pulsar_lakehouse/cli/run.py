@@ -40,7 +40,8 @@ def run_command(
     sql_tables = pipeline.sql_tables if through_sql else ()
     if through_sql:
         require_extra(*NEEDED)
-    broker.healthy_endpoint(settings)
+    if pipeline.topics:
+        broker.healthy_endpoint(settings)
     written = [*pipeline.written, *(table.name for table in sql_tables)]
     kind: Kind = "rounds" if every else "step"
     with (

@@ -38,6 +38,20 @@ class Topic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Source:
+    source: str
+    place: str
+    """What is read, such as `postgres public.regions`."""
+    rows: int | None
+    """Of the last snapshot."""
+    changes: int | None
+    """What it had inserted, updated or deleted."""
+    read_at: datetime | None
+    problem: str
+    """Why its last snapshot did not land; empty if it did."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     table: str
     rows: int
@@ -112,6 +126,7 @@ class Status:
     problems: Sequence[str]
     warnings: Sequence[str]
     topics: Sequence[Topic]
+    sources: Sequence[Source]
     tables: Sequence[Table]
     quarantine: Sequence[Held]
     rules: Sequence[Rules]
@@ -158,6 +173,8 @@ class Equation:
     landed: int
     compacted: int
     """The landed messages that compaction had kept."""
+    snapshot: int | None
+    """The rows of the last snapshot of a source, which bronze has."""
     accounted: Mapping[str, int]
     """By where they are."""
     difference: int

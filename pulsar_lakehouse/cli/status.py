@@ -16,7 +16,7 @@ from pulsar_lakehouse.cli import report, shapes
 from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.inspection.table_status import TableStatus
-from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, Status, TopicState, status_of
+from pulsar_lakehouse.jobs.pipeline_status import FailedChecks, SourceState, Status, TopicState, status_of
 from pulsar_lakehouse.jobs.problems import problems, warnings
 from pulsar_lakehouse.jobs.retention import State, states
 from pulsar_lakehouse.records import ReconciliationRecord, StepRecord
@@ -54,6 +54,7 @@ def shape(settings: Settings, found: Status) -> shapes.Status:
         problems=list(problems(found)),
         warnings=list(warnings(found)),
         topics=[_topic(each) for each in found.topics],
+        sources=[_source(each) for each in found.sources],
         tables=[_table(each, found.freshness) for each in found.tables],
         quarantine=list(_held(found)),
         rules=[shapes.Rules(**asdict(each)) for each in found.checks if each.rules],
@@ -62,6 +63,18 @@ def shape(settings: Settings, found: Status) -> shapes.Status:
         reconciliations=[
             shapes.Reconciled(topic=each.topic, holds=each.holds, at=_moment(each.at)) for each in found.reconciliations
         ],
+    )
+
+
+def _source(each: SourceState) -> shapes.Source:
+    last = each.last
+    return shapes.Source(
+        source=each.name,
+        place=each.place,
+        rows=last.rows if last else None,
+        changes=last.changes if last else None,
+        read_at=_moment(last.read_at) if last else None,
+        problem=each.problem,
     )
 
 
@@ -139,6 +152,7 @@ def parts(settings: Settings, found: Status) -> list[Text | Table]:
     wrong = [Text(f"✗ {one_line(line)}", "red") for line in problems(found)]
     wrong += [Text(f"! {one_line(line)}", "yellow") for line in warnings(found)]
     parts: list[Text | Table] = [*(wrong or [Text("✓ nothing is wrong", "green")]), _topics(found.topics)]
+    parts.append(_sources(found.sources))
     if found.tables:
         parts += [report.tables(found.tables, found.freshness), _quarantine(found), _rules(found.checks)]
         parts.append(report.states(states(settings)))
@@ -157,6 +171,14 @@ def _topics(found: Iterable[TopicState]) -> Table:
             rows.append((each.name, f"{numbers.messages:,}", f"{numbers.backlog:,}", oldest))
     columns = ("topic", "messages since the broker started", "backlog, in batches", "oldest")
     return report.grid(columns, rows, numbers=True)
+
+
+def _sources(found: Iterable[SourceState]) -> Table:
+    rows = []
+    for each in found:
+        known = each.last and (f"{each.last.rows:,}", f"{each.last.changes:,}", _ago(each.last.read_at))
+        rows.append((each.name, each.place, *(known or ("", "", "never"))))
+    return report.grid(("source", "is", "rows", "of them changed", "last read"), rows)
 
 
 def _quarantine(found: Status) -> Table:

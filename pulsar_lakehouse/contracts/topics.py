@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -18,21 +19,21 @@ from pulsar_lakehouse.errors import ConfigurationError
 
 
 class Fields:
-    """The fields of a topic: a StructType, which can be given as DDL text."""
+    """The fields of a topic or a source: a StructType, which can be given as DDL text."""
 
     accepts = StructType | str
 
-    def __get__(self, topic: "Topic | None", owner: type["Topic"]) -> StructType:
+    def __get__(self, topic: Any, owner: type) -> StructType:
         if topic is None:
             raise AttributeError("fields")  # so that a dataclass finds no default
         fields: StructType = topic.__dict__["fields"]
         return fields
 
-    def __set__(self, topic: "Topic", given: StructType | str) -> None:
+    def __set__(self, topic: Any, given: StructType | str) -> None:
         try:
             topic.__dict__["fields"] = parse_fields(given) if isinstance(given, str) else given
         except ValueError as error:
-            raise ConfigurationError(f"topic {topic.name}: {error}") from None
+            raise ConfigurationError(f"{type(topic).__name__.lower()} {topic.name}: {error}") from None
 
 
 @checked

@@ -58,7 +58,7 @@ with DAG(
     doc_md=__doc__,
 ) as dag:
     declared = pipeline_of(load_settings())
-    bronze = [topic.bronze_table for topic in declared.topics]
+    bronze = [topic.bronze_table for topic in declared.landed]
     silver = [entity.table.name for entity in declared.entities]
     gold = [facts.gold_table for facts in declared.enrichments]
 

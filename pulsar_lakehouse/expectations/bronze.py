@@ -10,9 +10,12 @@ POSITION = ("partition", "ledger_id", "entry_id", "batch_index")
 def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Suite:
     """`placed` are the tables that hold the topic's well-formed messages, each in one of them: their rows must add up.
 
-    Without `placed`, there is no such rule. `quiet_for`, an SQL interval, is how long the topic may have no messages.
+    Without `placed`, there is no such rule. `quiet_for`, an SQL interval, is how long the topic may have no messages;
+    without it, forever, as a source that does not change.
     """
     places = " + ".join(f"{{{table}}}" for table in (*placed, f"{MALFORMED.name}.{topic.name}"))
+    freshness = f"{{newest}} > now() - INTERVAL {quiet_for}"
+    fresh = (logged("is_fresh", freshness, Severity.WARNING, shows="{newest}"),) if quiet_for else ()
     conserved = (logged("nothing_is_lost", f"{{rows}} = {places}"),) if placed else ()
     return Suite(
         table=topic.bronze_table,
@@ -22,7 +25,7 @@ def landed(topic: Topic, *, quiet_for: str, placed: tuple[str, ...] = ()) -> Sui
             *not_null(*POSITION, "publish_time", "landed_at"),
             unique(*POSITION),
             *conserved,
-            logged("is_fresh", f"{{newest}} > now() - INTERVAL {quiet_for}", Severity.WARNING, shows="{newest}"),
+            *fresh,
             *volume(),
         ),
     )

@@ -81,9 +81,9 @@ class Place:
 def places_of(pipeline: Pipeline) -> Iterator[Place]:
     """Bronze comes first: what has left it can't come back by a stream."""
     at_position = _same("held.position", PARTS)
-    for topic in pipeline.topics:
+    for topic in pipeline.landed:
         yield Place(topic.bronze_table, topic.bronze_table, _same("held", PARTS))
-    for topic in pipeline.topics:
+    for topic in pipeline.landed:
         for table in (MALFORMED, ACTIONS):
             yield Place(topic.bronze_table, table.name, f"held.topic = '{topic.name}' AND {at_position}")
     for entity in pipeline.entities:
@@ -179,7 +179,7 @@ def complete(lake: Lake, pipeline: Pipeline, request: str) -> Path:
     events = lake.table(ERASURES.name).read().where(F.col("request") == request)
     [asked] = events.where(F.col("event") == REQUESTED).collect()
     topics = {message.bronze for message in asked.messages}
-    if undeclared := topics - {topic.bronze_table for topic in pipeline.topics}:
+    if undeclared := topics - {topic.bronze_table for topic in pipeline.landed}:
         raise LakehouseError(f"{min(undeclared)}: messages of it are to be erased: declare its topic again")
     tables = _holding(lake, pipeline, topics)
     delete_erased(lake, pipeline)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from pulsar_lakehouse.bronze.sources import news
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import last_validated
@@ -21,6 +22,7 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.records import reconciliation_records
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 
 SELDOM = timedelta(hours=1)
 """Longest time between two reconciliations, and two validations, even if nothing arrives: some rules detect topics that
@@ -51,6 +53,7 @@ NEWS = tuple(step for step in Step if step is not Step.PUBLISH)
 
 class Kind(StrEnum):
     NEW_MESSAGES = "new messages"
+    NEW_SNAPSHOT = "a new snapshot"
     CHANGED = "changed"
     UNREAD = "unread commits"
     UNRECORDED = "no record"
@@ -113,6 +116,12 @@ def new_messages(settings: Settings, topic: Topic) -> Reason | None:
     return Reason(Kind.NEW_MESSAGES, line, backlog) if backlog else None
 
 
+def new_snapshot(settings: Settings, entity: Entity) -> Reason | None:
+    """Why a snapshot of the entity's source is to be read."""
+    line = entity.source and news(settings, entity.source)
+    return Reason(Kind.NEW_SNAPSHOT, line, 1) if line else None
+
+
 @dataclass(frozen=True)
 class _Known:
     settings: Settings
@@ -134,6 +143,9 @@ def _of_land(known: _Known) -> Iterator[Reason]:
             yield reason
         elif topic.bronze_table not in known.statuses:
             yield Reason(Kind.UNRECORDED, f"{topic.bronze_table}: no table")
+    for entity in known.pipeline.sources:
+        if reason := new_snapshot(known.settings, entity):
+            yield reason
 
 
 def _of_merge(known: _Known) -> Iterator[Reason]:
@@ -146,7 +158,7 @@ def _of_enrich(known: _Known) -> Iterator[Reason]:
 
 def _of_reconcile(known: _Known) -> Iterator[Reason]:
     done = {each.topic: each for each in reconciliation_records(known.settings)}
-    for topic in known.pipeline.topics:
+    for topic in known.pipeline.landed:
         if (last := done.get(topic.name)) is None or not last.holds:
             yield Reason(Kind.UNRECONCILED, f"{topic.name}: not reconciled, or messages are missing")
         elif last.at < time.time() - SELDOM.total_seconds():

@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pulsar_lakehouse.bronze.losses import refusal
 from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.sources import Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError, UnreachableError
 from pulsar_lakehouse.expectations.results import RESULTS
@@ -29,8 +30,16 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.backlog import TopicStatus, topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.topic_admin import expiry_of_subscriptions
-from pulsar_lakehouse.records import ReconciliationRecord, StepRecord, reconciliation_records, step_records
+from pulsar_lakehouse.records import (
+    ReconciliationRecord,
+    SnapshotRecord,
+    StepRecord,
+    reconciliation_records,
+    snapshot_record,
+    step_records,
+)
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.error_causes import cause_of
 from pulsar_lakehouse.tables.stored import dataset_of, existing_tables, files_of
 
@@ -42,6 +51,19 @@ class TopicState:
     """None if the broker does not say."""
     problem: str
     """Why the topic can't land; empty if it can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceState:
+    name: str
+    place: str
+    """What is read, such as `postgres public.regions`."""
+    last: SnapshotRecord | None
+    """Its last snapshot; None if there was none."""
+    overdue: float
+    """Seconds since a snapshot was due; 0 if none is, or as for files and Delta tables there is no time for it."""
+    problem: str
+    """Why the last snapshot did not land; empty if it did."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +111,7 @@ class Status:
     expiring: str = ""
     """Why subscriptions, and so messages, would expire; empty if they don't."""
     topics: Sequence[TopicState] = ()
+    sources: Sequence[SourceState] = ()
     tables: Sequence[TableStatus] = ()
     stored: Mapping[str, DeltaTable] = field(default_factory=dict, repr=False)
     """The same tables by name, as they were opened."""
@@ -123,16 +146,18 @@ class Status:
 def status_of(settings: Settings) -> Status:
     """Does not fail for an absent broker or an unreadable table: the status says so."""
     began, pipeline = time.monotonic(), pipeline_of(settings)
-    declared = {*(topic.name for topic in pipeline.topics), *pipeline.published_topics}
+    declared = {*(topic.name for topic in pipeline.landed), *pipeline.published_topics}
     declared |= {entity.name for entity in pipeline.entities} | {table.name for table in pipeline.sql_tables}
     status = Status(
         streams=pipeline.written,
         steps=[each for each in step_records(settings) if each.step.partition(" ")[2] in declared],
         reconciliations=[each for each in reconciliation_records(settings) if each.topic in declared],
     )
-    status.broker, status.topics = _ask_broker(settings, pipeline)
+    status.sources = [_source_state(settings, each, status.steps) for each in pipeline.sources]
+    status.broker, status.topics = _ask_broker(settings, pipeline) if pipeline.topics else ("", [])
     with suppress(BrokerError):  # which is told already
-        status.expiring = expiry_of_subscriptions(endpoint(settings), settings) or "" if not status.broker else ""
+        if pipeline.topics and not status.broker:
+            status.expiring = expiry_of_subscriptions(endpoint(settings), settings) or ""
     try:
         status.stored = stored = dict(existing_tables(settings))
         status.tables = table_statuses(settings, stored)
@@ -141,9 +166,9 @@ def status_of(settings: Settings) -> Status:
         waiting = ((facts, stored.get(facts.waiting.name)) for facts in pipeline.enrichments)
         status.waiting = [each for facts, table in waiting if table is not None for each in waiting_facts(facts, table)]
         malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
-        status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.topics]
+        status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.landed]
         rows = {each.name: each.rows for each in status.tables}
-        status.landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.topics}
+        status.landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.landed}
         status.held = {
             (facts.topic.name, place): rows.get(table.name, 0)
             for facts in pipeline.enrichments
@@ -152,19 +177,25 @@ def status_of(settings: Settings) -> Status:
         status.checks = failed_checks(stored.get(RESULTS.name))
     except Exception as error:  # a store that is down, a torn log: the libraries have many errors
         status.unreadable = cause_of(error)
-    status.freshness = freshness(pipeline, status.topics, status.tables)
+    status.freshness = freshness(pipeline, status.topics, status.tables, status.sources)
     status.unreconciled = unreconciled(pipeline, status.tables, status.reconciliations)
     status.seconds = time.monotonic() - began
     return status
 
 
-def freshness(pipeline: Pipeline, topics: Sequence[TopicState], tables: Sequence[TableStatus]) -> dict[str, float]:
+def freshness(
+    pipeline: Pipeline,
+    topics: Sequence[TopicState],
+    tables: Sequence[TableStatus],
+    sources: Sequence[SourceState] = (),
+) -> dict[str, float]:
     """By table of gold that exists: how long the oldest message or commit has been on its way. See Status.
 
-    It is not known, and left out, if the lag of one of its topics is not.
+    It is not known, and left out, if the lag of one of its topics is not, or if a source was never read.
     """
     told = {each.name: each.status.lag_seconds for each in topics if each.status}
     lags = {f"topic {topic.own_name}": lag for topic in pipeline.topics if (lag := told.get(topic.name)) is not None}
+    lags |= {each.place: each.overdue for each in sources if each.last}
     lags |= {each.name: each.lag_seconds or 0.0 for each in tables if each.name in pipeline.written}
     lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
     oldest: dict[str, float] = {}
@@ -182,9 +213,18 @@ def unreconciled(
     last, now = {each.topic: each.at for each in done}, time.time()
     return {
         topic.name: now - last.get(topic.name, landed[topic.bronze_table])
-        for topic in pipeline.topics
+        for topic in pipeline.landed
         if topic.bronze_table in landed
     }
+
+
+def _source_state(settings: Settings, entity: Entity, steps: Sequence[StepRecord]) -> SourceState:
+    source, last = entity.source, snapshot_record(settings, entity.name)
+    assert source is not None
+    due = last.read_at + source.seconds if last and isinstance(source, Postgres) else time.time()
+    problem = next((each.failure for each in steps if each.step == f"land {entity.name}"), "")
+    overdue = max(0.0, time.time() - due)
+    return SourceState(name=entity.name, place=entity.came_from, last=last, overdue=overdue, problem=problem)
 
 
 def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[TopicState]]:

@@ -90,6 +90,9 @@ def _late(status: Status) -> Iterator[str]:
                 yield f"{topic.name}: {what}: does its producer live?"
         elif waited is not None and waited > LATE:
             yield f"{topic.name}: messages have waited in the broker for {duration(waited)}: does the pipeline run?"
+    for source in status.sources:
+        if source.overdue > LATE:
+            yield f"{source.name}: {source.place} was to be read {duration(source.overdue)} ago: does the pipeline run?"
     for table in status.tables:
         if table.name in status.streams and table.lag_seconds is not None and table.lag_seconds > LATE:
             yield f"{table.name}: has not read what came {duration(table.lag_seconds)} ago: does the pipeline run?"

@@ -25,6 +25,7 @@ from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, held_by, source_options
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
+from pulsar_lakehouse.bronze.sources import SourceLanding, news, with_snapshot
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
@@ -118,6 +119,8 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
     With `take_over`, subscriptions that serve another warehouse serve this one from now on. Raises PermanentError if
     there is such a one without it.
     """
+    if not topics:
+        return []
     with failures_noted(lake.settings, [f"land {topic.name}" for topic in topics]):
         broker = healthy_endpoint(lake.settings)
         for topic in topics:
@@ -136,6 +139,25 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
             at_once=partial(land_small_backlog, lake, topic, broker),
         )
         for topic in topics
+    ]
+
+
+def landing_sources(
+    lake: Lake, entities: Sequence[Entity], *, always: bool = False, accept_deletes: bool = False
+) -> list[Stream]:
+    """Streams that land sources: those of which a snapshot is due or, with `always`, all.
+
+    With `accept_deletes`, a snapshot may lack any number of rows.
+    """
+    return [
+        Stream(
+            f"land {entity.name}",
+            None,
+            flows.landed(entity.topic, entity.came_from),
+            at_once=SourceLanding(lake, entity.source, entity.source_keys, always, accept_deletes),
+        )
+        for entity in entities
+        if entity.source is not None
     ]
 
 
@@ -180,7 +202,9 @@ def _enrich(lake: Lake, facts: Enrichment, succession: Succession) -> DataStream
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
-    """The declaration, with the schemas that its topic's messages were written with."""
+    """The declaration, with the schemas that its topic's messages were written with. Those of a source have none."""
+    if isinstance(declared, Entity) and declared.source is not None:
+        return declared
     return replace(declared, topic=with_schemas(lake.settings, declared.topic))
 
 
@@ -193,13 +217,16 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     ]
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)
-        counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.topics, done, strict=True)]
-        return [with_erasures(lake, topic, each) for topic, each in zip(pipeline.topics, counted, strict=True)]
+        counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.landed, done, strict=True)]
+        counted = [with_erasures(lake, topic, each) for topic, each in zip(pipeline.landed, counted, strict=True)]
+    sources = {entity.name: entity.source for entity in pipeline.sources}
+    return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
 
 
 def run_all(lake: Lake) -> Iterator[Outcome]:
     """Land, merge and enrich what is new; yields the outcome of each stream when its step is done."""
-    yield from catch_up(lake.settings, landing(lake, pipeline_of(lake.settings).topics))
+    pipeline = pipeline_of(lake.settings)
+    yield from catch_up(lake.settings, [*landing(lake, pipeline.topics), *landing_sources(lake, pipeline.sources)])
     yield from run_landed(lake)
 
 
@@ -212,8 +239,10 @@ def run_landed(lake: Lake) -> Iterator[Outcome]:
 
 def steps_of_state(lake: Lake) -> list[list[Stream]]:
     """The streams that land and merge changelogs, step by step."""
-    entities = pipeline_of(lake.settings).entities
-    return [landing(lake, [each.topic for each in entities]), merging(lake, entities)]
+    pipeline = pipeline_of(lake.settings)
+    changelogs = [each.topic for each in pipeline.entities if each.source is None]
+    lands = [*landing(lake, changelogs), *landing_sources(lake, pipeline.sources)]
+    return [lands, merging(lake, pipeline.entities)]
 
 
 def steps_of_facts(lake: Lake) -> list[list[Stream]]:
@@ -224,13 +253,15 @@ def steps_of_facts(lake: Lake) -> list[list[Stream]]:
 
 def look_around(lake: Lake) -> Look:
     """The state of topics and tables: while it stays equal, no step has anything new to read."""
-    broker, pipeline = endpoint(lake.settings), pipeline_of(lake.settings)
+    pipeline = pipeline_of(lake.settings)
+    broker = endpoint(lake.settings)
     partitions = {
         f"topic {partition}": (ledgers.last, ledgers.created, ledgers.cursor(topic.subscription) is None)
         for topic in pipeline.topics
         for partition, ledgers in held_by(ask_broker(source_options(lake.settings, broker, topic))).items()
     }
-    return partitions | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
+    sources = {f"source {each.name}": news(lake.settings, each.source) for each in pipeline.sources if each.source}
+    return partitions | sources | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 
 
 def create_tables(lake: Lake) -> None:
@@ -244,7 +275,7 @@ def create_tables(lake: Lake) -> None:
 
 def declared_columns(pipeline: Pipeline) -> dict[str, str]:
     """Columns, as DDL, of the tables that SQL files can read, whether they exist yet or not. Needs a Spark session."""
-    tables = [*(bronze_table(topic) for topic in pipeline.topics), MALFORMED, BACKFILLS]
+    tables = [*(bronze_table(topic) for topic in pipeline.landed), MALFORMED, BACKFILLS]
     tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
     for enrichment in pipeline.enrichments:
         states = {each.name: each.entity.table.schema for each in enrichment.lookups}

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
-from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError
+from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError, SourceError
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
 from pulsar_lakehouse.jobs.new_data import Look
@@ -41,8 +41,8 @@ THREADS = ThreadPoolExecutor(8, "at once")
 class Stream:
     name: str
     """What it does, and with what, such as `land orders`."""
-    create: Callable[[], DataStreamWriter]
-    """Creates the stream from the tables as they are now."""
+    create: Callable[[], DataStreamWriter] | None
+    """Creates the stream from the tables as they are now. None if `at_once` reads all that there is."""
     flow: Flow | None = None
     """What it reads and writes, for lineage."""
     caught_up: Callable[[], None] = lambda: None
@@ -279,7 +279,11 @@ class _Supervised:
         assert self._thread
         if not self._thread.done():
             return True
-        rows = self._thread.result()
+        try:
+            rows = self._thread.result()
+        except SourceError as error:
+            self._set_aside(error)
+            return False
         if rows is None:
             self._start()
             return True
@@ -287,6 +291,15 @@ class _Supervised:
             self._note_batches(rows, 1, time.monotonic() - self._began)
         self._end()
         return False
+
+    def _set_aside(self, error: SourceError) -> None:
+        """Record that a source failed: what it has landed before stays, and the others go on. It is told once."""
+        line = _line(self.name, error)
+        if self._record.failure == line:
+            self.runs.complete(0)
+        else:
+            CONSOLE.say(line)
+            self._note_failure(line, is_over=True)
 
     def _end(self) -> None:
         if self._record.failure or self._record.retry:
@@ -308,6 +321,7 @@ class _Supervised:
 
     def _writer(self) -> DataStreamWriter:
         """The stream: the kept one, if there is one for what is now, or else a new one."""
+        assert self._stream.create
         if self._stream.kept_for is None:
             return self._stream.create()
         now = self._stream.kept_for()

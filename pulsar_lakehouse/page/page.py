@@ -96,7 +96,7 @@ class Page:
 
     def retry(self, request: Request) -> Answer:
         topic = request.values.get("topic", "")
-        if request.method != "POST" or topic not in {each.name for each in self._pipeline.topics}:
+        if request.method != "POST" or topic not in {each.name for each in self._pipeline.landed}:
             raise LakehouseError(f"{topic}: no such topic")
         started.start(self._settings, ["quarantine", "retry", f"--topic={topic}"], request.user.name)
         return Answer(status=303, location="quarantine")

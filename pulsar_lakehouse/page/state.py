@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pulsar_lakehouse.inspection.row_counts import rows_of_commits
 from pulsar_lakehouse.inspection.table_status import TableStatus
@@ -46,6 +46,7 @@ def overview(pipeline: Pipeline, status: Status, commits: Commits) -> Child:
     return [
         tag("section", tag("h2", "What is wrong"), tag("ul", lines, class_="problems"), aria_live="polite"),
         section("Topics", topics),
+        *([section("Sources", _sources(status, commits))] if status.sources else []),
         section("Gold", gold),
         section("Reconciliation", _reconciliation(status)),
         section("Steps", _steps(status)),
@@ -68,6 +69,20 @@ def _topics(pipeline: Pipeline, status: Status, commits: Commits) -> Iterable[Se
             ago(table.ran_at) if table and table.rows else "",
             sparkline(commits.get(topic.bronze_table, ()), "commits"),
         )
+
+
+def _sources(status: Status, commits: Commits) -> Child:
+    rows = (
+        (
+            tag("strong", each.name),
+            badge("bad", "can't land") if each.problem else badge("good" if each.last else "idle", each.place),
+            each.last.rows if each.last else Number("unknown"),
+            ago(datetime.fromtimestamp(each.last.read_at, UTC)) if each.last else "",
+            sparkline(commits.get(f"bronze.{each.name}", ()), "commits"),
+        )
+        for each in status.sources
+    )
+    return grid("Sources", ("source", "state", "rows", "last read", "changes by commit"), rows)
 
 
 def _state_of(topic: TopicState | None) -> Markup:
@@ -146,6 +161,9 @@ def _notes(pipeline: Pipeline, status: Status, runs: Mapping[str, LastRun]) -> d
         when = duration(time.time() - (run.at if run else each.ran_at).timestamp())
         how = "failed" if run and run.state == "FAIL" else "stopped" if run and run.state == "ABORT" else ""
         notes[each.name] = Note(f"{each.rows:,} rows, {how} {when} ago".replace(",  ", ", "), is_bad=how == "failed")
+    for source in status.sources:
+        read = f"read {duration(time.time() - source.last.read_at)} ago" if source.last else "never read"
+        notes[source.place] = Note(read, is_bad=bool(source.problem))
     told = {each.name: each for each in status.topics}
     for topic in pipeline.topics:
         if (state := told.get(topic.name)) and state.status:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.expectations.gold import enriched
@@ -25,7 +26,8 @@ DAYS = ("dedup_days", "retry_days", "correction_days")
 
 def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
     """What is wrong with one declaration, whatever else there is: a line for each mistake."""
-    yield from _topic(declaration.topic)
+    source = declaration.source if isinstance(declaration, Entity) else None
+    yield from _topic(declaration.topic) if source is None else _source(source)
     for name in declaration.columns:
         if not NAME.fullmatch(name):
             yield f"columns: {name}: must be a name of lower-case letters, digits and _, after a letter"
@@ -61,7 +63,8 @@ def topics_twice(pipeline: Pipeline, namespace: str = "") -> Iterator[tuple[obje
 
     The names within it are compared with full ones only if it is known.
     """
-    of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    changelogs = (each for each in pipeline.entities if each.source is None)
+    of_topics: tuple[Entity | Enrichment, ...] = (*changelogs, *pipeline.enrichments)
     topics: Claims = [(each.topic.full_name(namespace), each) for each in of_topics]
     topics += [
         (f"persistent://{namespace}/{each.publish_to}", each) for each in pipeline.enrichments if each.publish_to
@@ -100,6 +103,17 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield f"topic {topic.name}: field {name} is there twice, as SQL does not tell upper from lower case"
 
 
+def _source(source: Source) -> Iterator[str]:
+    if not NAME.fullmatch(source.name):
+        right = "a name of lower-case letters, digits and _, such as"
+        yield f"name: {source.name}: must be {right} {table_name(source.name)}"
+    if not source.columns:
+        yield "fields: there are none: name the columns that are read"
+    for name in _repeated(source.columns.names):
+        yield f"field {name} is there twice, as SQL does not tell upper from lower case"
+    yield from source.mistakes()
+
+
 def _entity(entity: Entity) -> Iterator[str]:
     if entity.keep_deleted < 0:
         yield f"keep_deleted: {entity.keep_deleted}: must be 0 or more days"
@@ -128,11 +142,13 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
 
 def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     """Topics and tables that two declarations claim, or a declaration and the lakehouse itself."""
-    of_topics: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    changelogs = (each for each in pipeline.entities if each.source is None)
+    of_topics: tuple[Entity | Enrichment, ...] = (*changelogs, *pipeline.enrichments)
     tables: Claims = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]
     tables += [(table.name, table) for table in pipeline.sql_tables]
     # Declarations of one topic are told by the topic; here are those of another topic, or named like another's history.
     tables += {each.topic.own_name: (each.topic.bronze_table, each) for each in of_topics}.values()
+    tables += [(each.topic.bronze_table, each) for each in pipeline.sources]
     tables += list({each.table.name: each for each in pipeline.entities}.items())
     tables += list({each.history.name: each for each in pipeline.entities}.items())
     for name, claimant in tables:

@@ -27,8 +27,20 @@ class Pipeline:
     """Gold tables that are declared in SQL, each after those that it is made from."""
 
     @cached_property
-    def topics(self) -> tuple[Topic, ...]:
+    def landed(self) -> tuple[Topic, ...]:
+        """What lands in bronze: the topics, and the changes of sources as those of topics."""
         return (*(each.topic for each in self.entities), *(each.topic for each in self.enrichments))
+
+    @cached_property
+    def topics(self) -> tuple[Topic, ...]:
+        """The topics in Pulsar."""
+        changelogs = (each.topic for each in self.entities if each.source is None)
+        return (*changelogs, *(each.topic for each in self.enrichments))
+
+    @cached_property
+    def sources(self) -> tuple[Entity, ...]:
+        """The entities whose state no topic has."""
+        return tuple(each for each in self.entities if each.source is not None)
 
     @cached_property
     def published(self) -> Mapping[str, Enrichment]:
@@ -44,7 +56,7 @@ class Pipeline:
     def written(self) -> tuple[str, ...]:
         """The tables that have a stream of their own. Only one process at a time writes each of them."""
         return (
-            *(topic.bronze_table for topic in self.topics),
+            *(topic.bronze_table for topic in self.landed),
             *(entity.table.name for entity in self.entities),
             *(enrichment.gold_table for enrichment in self.enrichments),
         )
@@ -53,7 +65,7 @@ class Pipeline:
     def suites(self) -> tuple[Suite, ...]:
         """The rules that `lakehouse validate` evaluates."""
         return (
-            *(landed(entity.topic, quiet_for="30 DAYS") for entity in self.entities),
+            *(landed(each.topic, quiet_for="" if each.source else "30 DAYS") for each in self.entities),
             *(landed(each.topic, placed=each.places, quiet_for="1 DAY") for each in self.enrichments),
             *(latest(entity) for entity in self.entities),
             *(versions(entity) for entity in self.entities if entity.keeps_history),
@@ -61,7 +73,7 @@ class Pipeline:
             *(quarantine.waiting(each, at_most=0.05) for each in self.enrichments),
             *(quarantine.duplicates(each, at_most=0.02) for each in self.enrichments),
             *(quarantine.discarded(each) for each in self.enrichments),
-            quarantine.malformed(self.topics, at_most=0.01),
+            quarantine.malformed(self.landed, at_most=0.01),
         )
 
     @cached_property

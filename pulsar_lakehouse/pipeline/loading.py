@@ -19,6 +19,7 @@ from inspect import signature
 from pathlib import Path
 from types import ModuleType
 
+from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
@@ -30,7 +31,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.terminal import one_line, shown
 
 KINDS = (Entity, Enrichment)
-PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup)}
+PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Postgres, Files, DeltaTable)}
 """What a file can declare, and what such a declaration is made of."""
 
 OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"

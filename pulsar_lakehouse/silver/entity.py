@@ -25,6 +25,7 @@ from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.envelopes import path_of
+from pulsar_lakehouse.contracts.sources import KEY_TYPES, DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
@@ -39,6 +40,9 @@ UNAVAILABLE = "_unavailable"
 """The column of decoded messages that names the fields which a message leaves out, if some of its topic may."""
 OCCURRED_AT = "_occurred_at"
 """The column of decoded messages that has the value of `occurred_at`, if that is declared."""
+
+SNAPSHOT = "snapshot"
+"""The number of a source's snapshot, which orders versions before their times do."""
 
 RESERVED = (
     *("deleted_at", "sequence", "valid_from", "valid_until", "given", "message", "reason", "_since", "_stored"),
@@ -65,19 +69,41 @@ FIXED = ("key", "sequence_by", "occurred_at")
 """What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 
+class Landed:
+    """What lands for an entity: its topic, or what the messages of its source decode as."""
+
+    accepts = Topic
+
+    def __get__(self, entity: "Entity | None", owner: type["Entity"]) -> Topic:
+        if entity is None:
+            return None  # type: ignore[return-value]  # a dataclass finds the default
+        if topic := entity.__dict__["topic"]:
+            return topic  # type: ignore[no-any-return]
+        if source := entity.__dict__["source"]:
+            return source.topic  # type: ignore[no-any-return]
+        raise ConfigurationError("Entity needs a topic or a source")
+
+    def __set__(self, entity: "Entity", given: Topic | None) -> None:
+        entity.__dict__["topic"] = given
+
+
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Entity:
-    """A keyed changelog and its silver table.
+    """A keyed changelog, or a source that is read again and again, and its silver table.
 
     Raises ConfigurationError for `ignore_null_updates` without `keeps_history`, for a `key`, `sequence_by` or
     `ignore_null_updates` that is no column, for a column with the name of one that is added, and for checks that
     quarantine with `ignore_null_updates` or without `keeps_history`.
     """
 
-    topic: Topic
+    topic: Landed = Landed()
     """The changelog. Its name is the entity's.
     Example: `topic=Topic("stores", "id BIGINT NOT NULL, city STRING", changelog=True)`"""
+    source: Postgres | Files | DeltaTable | None = None
+    """What has the state if no topic has: snapshots of it are read, and their differences land as changes. Then the
+    columns of the key are fields, and `sequence_by` and `ignore_null_updates` are left out.
+    Example: `source=Postgres("regions", "id BIGINT NOT NULL, name STRING", every="1 hour")`"""
     key: str | tuple[str, ...]
     """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
     message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
@@ -177,7 +203,26 @@ class Entity:
     def sequence_type(self) -> str:
         """The type of the column `sequence`. Needs Spark."""
         by = ", ".join(f"`{name}`: {self.decoding.schema[name].dataType.simpleString()}" for name in self.ordered_by)
+        by = f"`{SNAPSHOT}`: bigint" if self.has_snapshots_in_order else by
         return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
+
+    @property
+    def came_from(self) -> str:
+        """What lands, as the graph of the pipeline names it: `topic stores`, or `postgres public.regions`."""
+        return f"topic {self.topic.own_name}" if self.source is None else self.source.place
+
+    @property
+    def has_snapshots_in_order(self) -> bool:
+        """Whether the snapshots of the source order versions, as their times do not: the rows have times of their own.
+
+        Otherwise their times do, which are those of the snapshots.
+        """
+        return self.source is not None and self.has_own_time
+
+    @property
+    def source_keys(self) -> tuple[str, ...]:
+        """The fields of the source that are the key."""
+        return tuple(self.columns[key].strip("`") for key in self.keys)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -228,6 +273,25 @@ class Entity:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
         self._refuse_wrong_updates()
         self._refuse_wrong_checks()
+        if self.source is not None:
+            self._refuse_wrong_source(self.source)
+
+    def _refuse_wrong_source(self, source: Postgres | Files | DeltaTable) -> None:
+        if replace(self.topic, schemas=()) != source.topic:
+            raise ConfigurationError(f"{self.name}: has a topic and a source: leave one of them out")
+        for argument in ("sequence_by", "ignore_null_updates"):
+            if getattr(self, argument):
+                why = "each snapshot of a source says all of its rows, and in what order"
+                raise ConfigurationError(f"{self.name}: {argument}: {why}: leave it out")
+        kinds = {each.name: each.dataType for each in source.columns}
+        for key, name in zip(self.keys, self.source_keys, strict=True):
+            if name not in kinds:
+                raise ConfigurationError(
+                    f"{self.name}: key {key}: {self.columns[key]}: must be a field of the source: {', '.join(kinds)}"
+                )
+            if type(kinds[name]) not in KEY_TYPES:
+                kind, right = type_name(kinds[name]), "a text, an integer, a boolean or a date"
+                raise ConfigurationError(f"{self.name}: key {key} is {kind}: must be {right}")
 
     def _refuse_wrong_updates(self) -> None:
         for name in self.ignoring:

@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
-from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, UNAVAILABLE, Entity
+from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, SNAPSHOT, UNAVAILABLE, Entity
 from pulsar_lakehouse.silver.history import changeable, needed, versions_of
 from pulsar_lakehouse.silver.truncations import is_truncation, state_of, truncations_of
 from pulsar_lakehouse.spark.batches import each_batch
@@ -148,7 +148,7 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
         {
             "deleted_at": F.when(F.col("message.is_tombstone"), event_time).otherwise(F.col("deleted_at")),
             "sequence": F.struct(
-                *([F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []),
+                *_order(entity),
                 event_time.alias("event_time"),
                 "message.publish_time",
                 "message.position.ledger_id",
@@ -160,6 +160,13 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     if entity.may_lack:
         merged = merged.withColumn(UNAVAILABLE, F.col("message.unavailable"))
     return merged.drop(OCCURRED_AT)
+
+
+def _order(entity: Entity) -> list[Column]:
+    """What orders messages before their times do."""
+    if entity.has_snapshots_in_order:
+        return [F.struct(F.col("message.position.ledger_id").alias(SNAPSHOT)).alias("by")]
+    return [F.struct(*entity.ordered_by).alias("by")] if entity.ordered_by else []
 
 
 def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:

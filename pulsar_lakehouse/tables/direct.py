@@ -108,7 +108,7 @@ def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any
     append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored_table(settings, name))))
 
 
-def append_arrow(settings: Settings, name: str, rows: pa.Table) -> None:
+def append_arrow(settings: Settings, name: str, rows: pa.Table | pa.RecordBatchReader) -> None:
     """Append rows that have all columns of the table, without Spark."""
     _append(settings, name, stored_table(settings, name), rows)
 
@@ -123,7 +123,11 @@ def append_batch(settings: Settings, name: str, rows: pa.Table, batch: tuple[str
 
 
 def _append(
-    settings: Settings, name: str, table: DeltaTable, rows: pa.Table, noted: CommitProperties | None = None
+    settings: Settings,
+    name: str,
+    table: DeltaTable,
+    rows: pa.Table | pa.RecordBatchReader,
+    noted: CommitProperties | None = None,
 ) -> None:
     with _named(name):
         write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table), commit_properties=noted)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -248,6 +249,14 @@ class LakeTable:
             rows.write.format("delta").mode("append").save(self.path)
         elif (found := rows.to(self.schema).toArrow()).num_rows:
             direct.append_arrow(self.lake.settings, self.name, found)
+
+    def append_arrow(self, rows: pa.RecordBatchReader) -> None:
+        """Append rows that have all columns of the table, in one commit. delta-rs does, unless they are in a store."""
+        if direct.writable(self.lake.settings, self.name) is None:
+            found = self.lake.spark.createDataFrame(rows.read_all()).to(self.schema)
+            found.write.format("delta").mode("append").save(self.path)
+        else:
+            direct.append_arrow(self.lake.settings, self.name, rows)
 
     def append_missing(self, rows: DataFrame, *, on: Sequence[str]) -> None:
         """Append the rows that the table lacks, by the columns `on`. A MERGE has several times the fixed cost."""

@@ -21,7 +21,7 @@ def test_all_mistakes_in_declarations_are_told_with_a_line_each(lakehouse: Comma
         78,
         "",
         "lakehouse: declarations/visitors.py:11: VISITORS: visitors: key uid: must be one of id, city\n"
-        "lakehouse: declarations/visitors.py:18: OTHERS: Entity needs topic, key, columns\n",
+        "lakehouse: declarations/visitors.py:18: OTHERS: Entity needs key, columns\n",
     )
 
 

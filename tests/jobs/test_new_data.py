@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +12,12 @@ from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import Validated
 from pulsar_lakehouse.inspection.table_status import TableStatus
 from pulsar_lakehouse.jobs import new_data as module
-from pulsar_lakehouse.jobs.new_data import Kind, Step, is_little, reasons, reasons_since
+from pulsar_lakehouse.jobs.new_data import Kind, Reason, Step, is_little, reasons, reasons_since
 from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.records import ReconciliationRecord
-from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.settings import Settings, load_settings
+from tests.contracts.test_sources import DECLARED
+from tests.pipeline.projects import project
 from tests.shop import SHOP, SQL_TABLES, SUITES
 
 NOW = datetime.now(UTC)
@@ -209,3 +212,10 @@ def test_what_can_not_be_read_is_for_a_step_to_tell_or_to_mend(
 
     monkeypatch.setattr(module, "table_statuses", fail)
     assert news(settings) == told
+
+
+def test_a_snapshot_that_is_due_is_a_reason_to_land(tmp_path: Path) -> None:
+    source = 'Files("regions", "id BIGINT NOT NULL, name STRING", path="regions.csv")'
+    folder = project(tmp_path, regions=DECLARED.format(source=source))
+    found = load_settings(declarations=folder, home=tmp_path / "home")
+    assert list(reasons(found, [Step.LAND])) == [Reason(Kind.NEW_SNAPSHOT, "bronze.regions: no table", 1)]

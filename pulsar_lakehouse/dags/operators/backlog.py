@@ -35,10 +35,16 @@ class BacklogTrigger(BaseEventTrigger):
             await asyncio.sleep(self.poll_seconds)
 
     def waiting(self) -> dict[str, int]:
-        """Entries that have not landed, by topic. Leaves out a topic if the broker fails: a run reports that better."""
-        from pulsar_lakehouse.jobs.new_data import new_messages
+        """Entries that have not landed, by topic, and 1 for each source of which a snapshot is due.
+
+        Leaves out a topic if the broker fails: a run reports that better.
+        """
+        from pulsar_lakehouse.jobs.new_data import new_messages, new_snapshot
 
         settings, waiting = load_settings(), dict[str, int]()
+        for entity in pipeline_of(settings).sources:
+            if reason := new_snapshot(settings, entity):
+                waiting[entity.name] = reason.count
         for topic in pipeline_of(settings).topics:
             try:
                 if reason := new_messages(settings, topic):

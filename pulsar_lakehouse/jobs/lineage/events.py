@@ -35,7 +35,7 @@ from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.origins import Origin
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import has_tables
+from pulsar_lakehouse.storage import has_tables, source_path
 
 Named = Mapping[str, tuple[str, str]]
 """By what a step reads or writes: the namespace and the name of the dataset."""
@@ -70,6 +70,10 @@ def named(settings: Settings, name: str) -> tuple[str, str]:
         known = conninfo_to_dict(url.get_secret_value() if url else "")
         host, port, database = known.get("host") or "localhost", known.get("port") or 5432, known.get("dbname")
         return f"postgres://{host}:{port}", f"{database}.{short if '.' in short else f'public.{short}'}"
+    if kind in ("files", "delta"):
+        where = source_path(settings, short)
+        parts = urlsplit(where)
+        return ("file", where) if not parts.scheme else (f"s3://{parts.netloc}", parts.path.strip("/"))
     path = settings.table_path(name)
     if not has_tables(settings):
         return "file", path
@@ -152,7 +156,7 @@ def _fields(
     flow: Flow, name: str, schemas: Mapping[str, StructType]
 ) -> Iterator[schema_dataset.SchemaDatasetFacetFields]:
     """The columns of a dataset. A payload has the fields that the topic declares, and a sink those of its table."""
-    if flow.payload is not None and name.startswith("topic "):
+    if flow.payload is not None and " " in name:
         yield from _of_struct(flow.payload if schemas else StructType())
         return
     table = flow.reads[0] if " " in name else name

@@ -40,7 +40,8 @@ def flows(pipeline: Pipeline) -> list[Flow]:
     """All steps of the pipeline, in their order."""
     names = column_names(pipeline)
     found = [
-        *map(landed, pipeline.topics),
+        *(landed(each.topic, each.came_from) for each in pipeline.entities),
+        *(landed(each.topic) for each in pipeline.enrichments),
         *map(merged, pipeline.entities),
         *map(enriched, pipeline.enrichments),
         *(refreshed(table, names) for table in pipeline.sql_tables),
@@ -64,8 +65,9 @@ def column_names(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def landed(topic: Topic) -> Flow:
-    source, bronze = f"topic {topic.own_name}", topic.bronze_table
+def landed(topic: Topic, origin: str = "") -> Flow:
+    """`origin` is what lands, by default the topic."""
+    source, bronze = origin or f"topic {topic.own_name}", topic.bronze_table
     made = {f"payload.{name}": Origin(columns=((source, name),)) for name in topic.fields.names}
     step = f"land {topic.name}"
     return Flow(step=step, reads=(source,), writes=(bronze,), columns={bronze: made}, payload=topic.fields)
