@@ -6,6 +6,7 @@ from typing import Any
 from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
 
+from pulsar_lakehouse.contracts.not_sql import why_not_sql
 from pulsar_lakehouse.errors import ConfigurationError
 
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET)
@@ -54,7 +55,9 @@ def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:
     try:
         tokens = tokenize(text, dialect="spark")
     except TokenError as error:
-        raise ConfigurationError(f"{within}: columns: {text}: {str(error).splitlines()[0]}") from None
+        raise ConfigurationError(f"{within}: columns: {text}: {why_not_sql(error, text)[1]}") from None
+    if wrong := _unpaired(tokens):
+        raise ConfigurationError(f"{within}: columns: {text}: {wrong}")
     for column in _parts(tokens) if tokens else ():
         sql = text[column[0].start : column[-1].end + 1] if column else ""
         match column:
@@ -64,6 +67,21 @@ def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:
                 yield name.text, text[value[0].start : value[-1].end + 1]
             case _:
                 raise ConfigurationError(f"{within}: columns: {sql or repr(sql)}: must be a name, or SQL AS name")
+
+
+def _unpaired(tokens: list[Token]) -> str:
+    """What is wrong with the first bracket that has no other one; empty if each has."""
+    opened: list[str] = []
+    before = ""
+    for token in tokens:
+        if token.token_type in _OPEN:
+            opened.append(f"the `{token.text}` after `{before}`")
+        elif token.token_type in _CLOSE:
+            if not opened:
+                return f"the `{token.text}` after `{before}` was never opened"
+            opened.pop()
+        before = token.text
+    return f"{opened[-1]} is never closed" if opened else ""
 
 
 def _parts(tokens: list[Token]) -> Iterator[list[Token]]:
