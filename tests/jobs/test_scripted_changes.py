@@ -121,8 +121,8 @@ def planned(before: Pipeline, after: Pipeline) -> list[str]:
         if kept is None:
             lines.append(f"{table}: new")
             continue
-        more = {"fixed": fixed.get(table, ()), "joined": joined.get(table, ()), "step": step}
-        found += compared(table, kept, declared, differing(kept, declared), **more)
+        own, columns = fixed.get(table, ()), differing(kept, declared)
+        found += compared(table, kept, declared, columns, fixed=own, joined=joined.get(table, ()), step=step)
     for each in with_downstream(after, found):
         behind = ", ".join(f"{name}({' '.join(columns)})" for name, columns in each.downstream.items())
         loses = " LOSES" if each.loses else ""

@@ -311,8 +311,8 @@ KEYS = "-- keys: category"
         ([("WHERE", "WERE")], r"x.sql:5: "),
         ([("GROUP BY item.category", "GROUP BY (")], r"x.sql:6: not SQL"),
         ([("keys: category", "keys: item")], "x.sql:1: keys: item is not a column of the SELECT"),
-        ([("gold.enriched_orders", "gold.nothing")], "x.sql:1: gold.nothing: no such table"),
-        ([("gold.enriched_orders", "bronze.nothing")], "x.sql:1: bronze.nothing: no such table"),
+        ([("gold.enriched_orders", "gold.nothing")], "x.sql:4: gold.nothing: no such table"),
+        ([("gold.enriched_orders", "bronze.nothing")], "x.sql:4: bronze.nothing: no such table"),
         (
             [
                 ("keys: category", "keys: line_item_id"),
