@@ -74,7 +74,7 @@ def catch_up(
     not start, and the others go on: its error is raised at the end, or is added to `refused`.
     """
     step, errors = [_Supervised(stream, settings) for stream in streams], list[ConfigurationError]()
-    with _started(step, errors) as running, spinner(", ".join(each.name for each in running)):
+    with _started(step, errors) as running, spinner(", ".join(each.name for each in running or step)):
         done = _until_caught_up(running)
     if refused is None:
         raise_all(errors)
