@@ -429,7 +429,8 @@ def _refuse_secrets(in_file: dict[str, Any]) -> None:
     conf = spark.get("conf") if isinstance(spark, dict) else None
     for name in conf if isinstance(conf, dict) else ():
         if SECRET_PROPERTY.search(name):
-            raise ConfigurationError(f"{FILE}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
+            at = f"{FILE}:{line_in_file(('spark', 'conf', name))}"
+            raise ConfigurationError(f"{at}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
 
 
 def variables() -> dict[str, str]:

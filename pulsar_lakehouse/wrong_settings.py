@@ -131,7 +131,7 @@ def line_in_file(path: tuple[str, ...]) -> int:
             here = section = tuple(part.strip(" \"'") for part in header[1].split("."))
         elif setting:
             here = (*section, *(part.strip(" \"'") for part in setting[1].split(".")))
-        if here == path and (header or setting):
+        if ".".join(here) == ".".join(path) and (header or setting):
             return number
         if (header or setting) and not best and here[: len(path)] == path:
             best = number

@@ -58,15 +58,22 @@ def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:
         raise ConfigurationError(f"{within}: columns: {text}: {why_not_sql(error, text)[1]}") from None
     if wrong := _unpaired(tokens):
         raise ConfigurationError(f"{within}: columns: {text}: {wrong}")
+    before = ""
     for column in _parts(tokens) if tokens else ():
+        if not column and before:
+            raise ConfigurationError(f"{within}: columns: no column follows the comma after `{before}`")
         sql = text[column[0].start : column[-1].end + 1] if column else ""
         match column:
             case [name] if name.token_type not in _NO_NAMES:
                 yield name.text, sql
             case [*value, alias, name] if value and alias.token_type is TokenType.ALIAS:
                 yield name.text, text[value[0].start : value[-1].end + 1]
+            case [first, second] if not {first.token_type, second.token_type} - {TokenType.VAR}:
+                told = f"must be a name, or SQL AS name: is a comma missing before `{second.text}`?"
+                raise ConfigurationError(f"{within}: columns: {sql}: {told}")
             case _:
                 raise ConfigurationError(f"{within}: columns: {sql or repr(sql)}: must be a name, or SQL AS name")
+        before = sql
 
 
 def _unpaired(tokens: list[Token]) -> str:

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,3 +61,22 @@ def test_a_plan_of_a_lakehouse_without_tables_is_one_line(
     new = Change(table="silver.users", what="new", then="the next run makes it", kind="additive")
     show_changes(plan_of(silver_users=[new]))
     assert capsys.readouterr().out.startswith("No table exists yet: `lakehouse run` makes them")
+
+
+def test_the_quick_plan_loads_only_what_declarations_need(tmp_path: Path) -> None:
+    """Each of these would take it a tenth of a second, or more."""
+    script = (
+        "import sys; sys.argv = ['lakehouse', 'plan', '--quick']\n"
+        "from pulsar_lakehouse.cli import commands\n"
+        "try: commands.app()\n"
+        "except SystemExit: pass\n"
+        "print(*sorted({'pulsar', 'duckdb', 'deltalake', 'pyarrow', 'numpy', 'requests', 'psutil'} & {*sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+    assert "gold.enriched_orders" in done.stdout
+
+
+def test_quick_looks_at_no_table_that_could_be_approved(lakehouse: Command) -> None:
+    line = "lakehouse: --approve can't be combined with --quick, which looks at no table\n"
+    assert lakehouse("plan", "--quick", "--approve") == Outcome(78, "", line)

@@ -30,6 +30,7 @@ FIELDS = 'fields=StructType([StructField("id", LongType(), nullable=False), Stru
         (A, f"{HEAD}SELECT (city FROM gold.enriched_visits", f"{A}:4: not SQL: `)` is missing near `FROM`"),
         (A, f"{HEAD}SELECT 'city FROM gold.enriched_visits", f"{A}:4: not SQL: the ' before `city FROM` is never closed"),
         (A, f"{HEAD}SELECT city /* all FROM gold.enriched_visits", f"{A}:4: not SQL: the comment that begins with /* is never closed"),
+        (A, RIGHT.replace("keys:", "keys"), f"{A}:1: `-- keys: ...` is missing in the header: line 1 has no colon after keys"),
         ("declarations/sql/A-b.sql", RIGHT, "declarations/sql/A-b.sql:1: A-b: the file name becomes the table's: use lower-case letters, digits and _"),
         ("declarations/a.sql", "SELECT 1", f"declarations/a.sql:1: {NOT_READ}"),
         ("declarations/sql/eu/a.sql", "SELECT 1", f"declarations/sql/eu/a.sql:1: {NOT_READ}"),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 
 from pulsar_lakehouse.contracts.checks import Check, Mode, wrong_with
@@ -57,7 +58,11 @@ def read_header(file: Path, sql: str) -> Header:
     once = {entry.kind: entry for entry in entries if entry.kind in ONCE}
     for kind in ONCE[:2]:
         if kind not in once:
-            raise ConfigurationError(f"{shown(file)}:1: `-- {kind}: ...` is missing in the header")
+            missing = f"`-- {kind}: ...` is missing in the header"
+            lines = takewhile(lambda line: line.startswith("--"), sql.splitlines())
+            near = [number for number, line in enumerate(lines, 1) if re.match(rf"--\s*{kind}\b(?!\s*:)", line)]
+            why = f": line {near[0]} has no colon after {kind}" if near else ""
+            raise ConfigurationError(f"{shown(file)}:{(near or [1])[0]}: {missing}{why}")
     refresh = once["refresh"]
     if refresh.text not in (INCREMENTAL, FULL):
         raise refresh.wrong(f"refresh: {refresh.text}: must be {INCREMENTAL} or {FULL}")
