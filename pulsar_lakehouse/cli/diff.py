@@ -56,7 +56,7 @@ def _side(settings: Settings, text: str) -> Side:
     """The table, or the version of it, that a text such as `gold.orders@12` names."""
     table, _, version = text.partition("@")
     if not re.fullmatch(r"\w+\.\w+", table):
-        raise ConfigurationError(f"{text}: must be a table such as gold.orders, or a version such as gold.orders@12")
+        raise ConfigurationError(f"{text}: must be a table such as gold.orders, or gold.orders@12")
     if not is_stored(settings, table):
         raise ConfigurationError(f"{table}: no such table{did_you_mean(table, table_names(settings))}")
     if not version:

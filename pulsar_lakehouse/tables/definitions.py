@@ -58,9 +58,9 @@ def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str
     if gone := lost(declared, kept):
         names = renamed(declared, kept)
         told = (f"{each} is probably renamed to {names[each]}" if each in names else f"{each} is gone" for each in gone)
-        again = f"run `{rebuild_command([rebuild])}`, or " if rebuild else ""
+        again = f", run `{rebuild_command([rebuild])}`," if rebuild else ""
         raise ConfigurationError(
-            f"{table.name}: {', '.join(told)}: new rows would have NULL there: declare it as before, {again}accept "
+            f"{table.name}: {', '.join(told)}: new rows would have NULL there: declare it as before{again} or accept "
             f"that by `{APPROVE}`"
         )
     if come := {name: sql for name, sql in declared.items() if VALUE.fullmatch(name) and name not in kept}:
