@@ -32,9 +32,10 @@ from pydantic_settings import (
 )
 
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.wrong_settings import FILE as FILE
+from pulsar_lakehouse.wrong_settings import PREFIX as PREFIX
+from pulsar_lakehouse.wrong_settings import first_problem, line_in_file, not_json, unknown_variable
 
-PREFIX = "LAKEHOUSE_"
-FILE = Path("lakehouse.toml")
 DECLARATIONS = "declarations"
 SHIPPED = Path(__file__).resolve().parent / "domains" / "shop" / DECLARATIONS
 """The declarations that come with this package: a shop."""
@@ -92,6 +93,17 @@ def _url(*schemes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _like(pattern: str, right: str) -> AfterValidator:
+    """Checks a text. `right` says what it must be."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"must be {right}")
+        return text
+
+    return AfterValidator(check)
+
+
 def _token(token: SecretStr) -> SecretStr:
     if not re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+", token.get_secret_value(), re.ASCII):
         raise ValueError("must be a JSON web token: three parts with a dot between, and no space or end of line")
@@ -133,7 +145,8 @@ def _private_key(path: Path) -> Path:
 Folder = Annotated[Path, AfterValidator(_folder)]
 File = Annotated[Path, AfterValidator(_file)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-UserName = Annotated[str, Field(pattern=r"^\S+$")]
+UserName = Annotated[str, _like(r"\S+", "a name without spaces")]
+Memory = Annotated[str, _like(r"\d+[mg]", "a whole number with m or g after it, such as 3g")]
 Password = Annotated[SecretStr, Field(min_length=8)]
 
 
@@ -147,7 +160,7 @@ class Pulsar(Section):
     the embedded broker that `lakehouse up` starts."""
     admin_url: Annotated[str, _url("http", "https")] | None = None
     """Its admin API, `http://host:8080` or `http://one:8080,other:8080`. Set both URLs or neither."""
-    namespace: str = Field("public/lakehouse", pattern=r"^[^/]+/[^/]+$")
+    namespace: Annotated[str, _like("[^/]+/[^/]+", "tenant/namespace, such as public/lakehouse")] = "public/lakehouse"
     """Where the topics are: tenant and namespace."""
     partitions: int = Field(2, ge=1)
     """Partitions of topics that `lakehouse topics create` creates."""
@@ -158,7 +171,7 @@ class Pulsar(Section):
     token_file: File | None = None
     """A file with such a token, in place of `token`. It is read again each time that a token is sent, so it can be
     renewed."""
-    oauth2_issuer_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+\S*$")] | None = None
+    oauth2_issuer_url: Annotated[str, _like(r"https?://[^/\s]+\S*", "https://host, or http://host")] | None = None
     """An OAuth2 issuer, which grants tokens for client credentials, in place of `token`."""
     oauth2_key_file: File | None = None
     """The JSON file with `client_id` and `client_secret`, as Pulsar's own clients take it."""
@@ -181,7 +194,7 @@ class Pulsar(Section):
     """Port of the embedded broker; 0 means a free one."""
     web_port: Port = 0
     """The port of the embedded broker's admin API; 0 takes a free one."""
-    memory: str = Field("1g", pattern=r"^\d+[mg]$")
+    memory: Memory = "1g"
     """Heap of the embedded broker, and the limit of its direct memory."""
 
     @model_validator(mode="after")
@@ -214,7 +227,7 @@ class Pulsar(Section):
 class Spark(Section):
     master: str = "local[*]"
     """Spark's master: `local[*]` or `spark://host:7077`."""
-    memory: str = Field("3g", pattern=r"^\d+[mg]$")
+    memory: Memory = "3g"
     """Heap of the driver. In local mode, the driver is all of Spark."""
     conf: dict[str, str] = {}
     """More Spark properties, passed on unchanged."""
@@ -262,7 +275,7 @@ class Airflow(Section):
 
 
 class S3(Section):
-    endpoint: str | None = Field(None, pattern=r"^https?://[^/]+/?$")
+    endpoint: Annotated[str, _like("https?://[^/]+/?", "http://host:port or https://host:port")] | None = None
     """A server other than Amazon's, such as `http://minio:9000`. `http` is not encrypted."""
     region: str | None = None
     """The region of the buckets. Unset: the region that the environment or the profile of AWS gives."""
@@ -293,7 +306,7 @@ class Serve(Section):
     """Queries that run at once. Others wait; their waiting time counts towards `query_timeout`."""
     query_timeout: int = Field(600, ge=1)
     """Seconds after which a query is cancelled."""
-    max_result: str = Field("64m", pattern=r"^\d+[mg]$")
+    max_result: Memory = "64m"
     """Uncompressed size that a query may collect in one place: its result, or a table that it broadcasts for a join."""
 
     @model_validator(mode="after")
@@ -388,40 +401,36 @@ def load_settings(**overrides: Any) -> Settings:
 
     Raises ConfigurationError, whose message is one line, for the first setting that is unknown or bad.
     """
-    _refuse_unknown_variables()
+    if unknown := unknown_variable(Settings):
+        raise ConfigurationError(unknown)
     try:
         _refuse_secrets(tomllib.loads(FILE.read_text()) if FILE.exists() else {})
         return Settings(**overrides)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{FILE}: can't be read: {error}") from error
     except SettingsError as error:
-        variable = PREFIX + re.sub('.*field "([^"]+)".*', r"\1", str(error)).upper()
-        raise ConfigurationError(f"{variable}…: not JSON: {error.__cause__}") from error
+        name = re.sub('.*field "([^"]+)".*', r"\1", str(error))
+        raise ConfigurationError(not_json(name, Settings, error.__cause__)) from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{FILE}: not TOML: {error}") from error
+        reason, _, line = str(error).partition(" (at line ")
+        at = f":{line.partition(',')[0]}" if line else ""
+        raise ConfigurationError(f"{FILE}{at}: not TOML: {reason}") from error
     except ValidationError as error:
-        raise ConfigurationError(_first_problem(error)) from error
+        raise ConfigurationError(first_problem(error, Settings, SECRETS, overrides)) from error
 
 
 def _refuse_secrets(in_file: dict[str, Any]) -> None:
     for section, name in SECRETS:
         if isinstance(in_file.get(section), dict) and name in in_file[section]:
             variable = f"{PREFIX}{section}__{name}".upper()
-            raise ConfigurationError(f"{FILE}: {section}.{name} is a secret: set {variable} instead")
+            at = f"{FILE}:{line_in_file((section, name))}"
+            raise ConfigurationError(f"{at}: {section}.{name} is a secret: set {variable} instead")
     spark = in_file.get("spark")
     conf = spark.get("conf") if isinstance(spark, dict) else None
     for name in conf if isinstance(conf, dict) else ():
         if SECRET_PROPERTY.search(name):
-            raise ConfigurationError(f"{FILE}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"]) or "settings"
-    hidden = isinstance(first["input"], dict) or first["loc"][:2] in SECRETS
-    given = "" if hidden else f" (given: {first['input']!r})"
-    problem = "no such setting" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-    return f"{name}: {problem}{given}"
+            at = f"{FILE}:{line_in_file(('spark', 'conf', name))}"
+            raise ConfigurationError(f"{at}: spark.conf {name} is a secret: set {PREFIX}SPARK__CONF instead")
 
 
 def variables() -> dict[str, str]:
@@ -435,10 +444,3 @@ def environment_of_others() -> dict[str, str]:
     """The environment without our settings, for programs that don't need them: it exposes none of our secrets."""
     ours = variables()
     return {name: value for name, value in os.environ.items() if name not in ours}
-
-
-def _refuse_unknown_variables() -> None:
-    known = {f"{PREFIX}{name}".upper() for name in Settings.model_fields}
-    for variable in os.environ:
-        if variable.startswith(PREFIX) and variable.split("__")[0] not in known:
-            raise ConfigurationError(f"{variable}: no such setting; there are {', '.join(sorted(known))}")

@@ -33,6 +33,7 @@ COMMANDS = {
     "status": Late(DATA, "status", "status_command"),
     "lineage": Late(DATA, "lineage", "lineage_command"),
     "metrics": Late(DATA, "metrics", "metrics_command"),
+    "diff": Late(DATA, "diff", "diff_command"),
     "backfill": Late(DATA, "backfill", "backfill_command"),
     "forget": Late(DATA, "forget", "forget_command"),
     "rebuild": Late(DATA, "rebuild", "rebuild_command"),

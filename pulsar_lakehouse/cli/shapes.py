@@ -144,12 +144,28 @@ class Declared:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Concerned:
+    name: str
+    columns: Sequence[str]
+    """None: all of them, as other rows are there."""
+    rows: int | None
+    """Of the table. None for a topic, and for a table in Postgres."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Change:
     table: str
     what: str
     then: str
+    kind: str
+    """additive, partial or breaking."""
+    loses: bool
+    """Whether values would be lost or become NULL, so that no run does it."""
     rebuild: str
     """The table to rebuild for it; empty if that makes no difference."""
+    rows: int | None
+    """Of the table. None if it does not exist yet."""
+    downstream: Sequence[Concerned]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +181,10 @@ class Plan:
     """None if that was not asked."""
     unchanged: Sequence[str] | None
     unreadable: Sequence[Unreadable] | None
+    command: str | None
+    """What brings the tables to the declarations; empty if the next run and refresh do."""
+    reads: int | None
+    """Bytes of bronze that it reads."""
 
 
 @dataclass(frozen=True, kw_only=True)

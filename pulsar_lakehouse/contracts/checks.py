@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from sqlglot import exp, parse
 from sqlglot.errors import SqlglotError
 
+from pulsar_lakehouse.contracts.not_sql import why_not_sql
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError, PermanentError
 from pulsar_lakehouse.spark.declared_sql import try_eval, why_no_condition
 from pulsar_lakehouse.tables.declared import NAME
@@ -66,7 +67,7 @@ def wrong_with(name: str, check: Check) -> str:
     try:
         _parsed(check.sql)
     except SqlglotError as error:
-        return f"check {name}: {check.sql}: not SQL: {str(error).splitlines()[0]}"
+        return f"check {name}: {check.sql}: not SQL: {why_not_sql(error, check.sql)[1]}"
     return ""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
 
+from pulsar_lakehouse.contracts.not_sql import why_not_sql
 from pulsar_lakehouse.errors import ConfigurationError
 
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET)
@@ -54,16 +55,40 @@ def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:
     try:
         tokens = tokenize(text, dialect="spark")
     except TokenError as error:
-        raise ConfigurationError(f"{within}: columns: {text}: {str(error).splitlines()[0]}") from None
+        raise ConfigurationError(f"{within}: columns: {text}: {why_not_sql(error, text)[1]}") from None
+    if wrong := _unpaired(tokens):
+        raise ConfigurationError(f"{within}: columns: {text}: {wrong}")
+    before = ""
     for column in _parts(tokens) if tokens else ():
+        if not column and before:
+            raise ConfigurationError(f"{within}: columns: no column follows the comma after `{before}`")
         sql = text[column[0].start : column[-1].end + 1] if column else ""
         match column:
             case [name] if name.token_type not in _NO_NAMES:
                 yield name.text, sql
             case [*value, alias, name] if value and alias.token_type is TokenType.ALIAS:
                 yield name.text, text[value[0].start : value[-1].end + 1]
+            case [first, second] if not {first.token_type, second.token_type} - {TokenType.VAR}:
+                told = f"must be a name, or SQL AS name: is a comma missing before `{second.text}`?"
+                raise ConfigurationError(f"{within}: columns: {sql}: {told}")
             case _:
                 raise ConfigurationError(f"{within}: columns: {sql or repr(sql)}: must be a name, or SQL AS name")
+        before = sql
+
+
+def _unpaired(tokens: list[Token]) -> str:
+    """What is wrong with the first bracket that has no other one; empty if each has."""
+    opened: list[str] = []
+    before = ""
+    for token in tokens:
+        if token.token_type in _OPEN:
+            opened.append(f"the `{token.text}` after `{before}`")
+        elif token.token_type in _CLOSE:
+            if not opened:
+                return f"the `{token.text}` after `{before}` was never opened"
+            opened.pop()
+        before = token.text
+    return f"{opened[-1]} is never closed" if opened else ""
 
 
 def _parts(tokens: list[Token]) -> Iterator[list[Token]]:

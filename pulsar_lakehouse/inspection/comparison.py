@@ -81,7 +81,7 @@ def compare(settings: Settings, replica: Replica, *, wait: float = 0) -> Compari
     several rows have the same key.
     """
     end = monotonic() + wait
-    with _duckdb() as local:
+    with local_database() as local:
         pairs = _Pairs(settings, replica, local)
         with spinner(f"Comparing {replica.table} with {replica.original}"):
             keys = pairs.find()
@@ -106,7 +106,7 @@ def compare(settings: Settings, replica: Replica, *, wait: float = 0) -> Compari
 
 
 @contextmanager
-def _duckdb() -> Iterator[duckdb.DuckDBPyConnection]:
+def local_database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that keeps on disk what does not fit into its memory."""
     with TemporaryDirectory(prefix="lakehouse-compare-") as folder, duckdb.connect() as connection:
         connection.execute(f"SET temp_directory = '{folder}'; SET memory_limit = '{MEMORY}'; SET TimeZone = 'UTC'")
@@ -126,7 +126,7 @@ class _Pairs:
 
     def __init__(self, settings: Settings, replica: Replica, local: duckdb.DuckDBPyConnection) -> None:
         self.settings, self.replica, self.local = settings, replica, local
-        self.keys = ", ".join(map(_quoted, replica.keys))
+        self.keys = ", ".join(map(quoted, replica.keys))
         self.types: dict[str, str] = {}
         """Of the columns in Postgres."""
         self.count = 0
@@ -140,7 +140,7 @@ class _Pairs:
         replica, keys = self.replica, ", ".join(self.replica.keys)
         here, there = self._rows(f"stored WHERE {replica.where}"), self._rows("there")
         only_here, only_there = self._rows("pairs WHERE _there IS NULL"), self._rows("pairs WHERE _here IS NULL")
-        if self._rows(f"there WHERE {' OR '.join(f'{_quoted(key)} IS NULL' for key in replica.keys)}"):
+        if self._rows(f"there WHERE {' OR '.join(f'{quoted(key)} IS NULL' for key in replica.keys)}"):
             raise LakehouseError(f"{replica.original}: a row has no {keys}, by which rows are compared")
         if here - only_here != there - only_there:
             where = replica.table if here - only_here > there - only_there else replica.original
@@ -195,8 +195,8 @@ class _Pairs:
 
     def _select(self, sql: Mapping[str, str], row: str) -> str:
         """Selects the key and the row, by the SQL of the values."""
-        texts = {name: each.format(_quoted(name)) for name, each in sql.items()}
-        key = ", ".join(f"{texts[name]} AS {_quoted(name)}" for name in self.replica.keys)
+        texts = {name: each.format(quoted(name)) for name, each in sql.items()}
+        key = ", ".join(f"{texts[name]} AS {quoted(name)}" for name in self.replica.keys)
         return f"SELECT {key}, {row.format(', '.join(texts.values()))}"
 
     def _differs(self, name: str) -> str:
@@ -268,5 +268,5 @@ class _Pairs:
         return asked.format(*(SQL(", ").join(part) for part in parts))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
+
+from pulsar_lakehouse.tables.stored import bytes_of, files_of
 
 OF_APPEND = ("numOutputRows", "num_added_rows")
 """Figures of commits, as Spark and delta-rs name them. A MERGE of Spark counts in the first the rows that it copied."""
@@ -16,6 +19,12 @@ def rows_written(table: DeltaTable, since: int) -> int:
     """Rows that the commits after version `since` inserted, updated or deleted by a MERGE, or appended."""
     count = table.version() - since
     return sum(_rows(commit.get("operationMetrics", {})) for commit in (table.history(count) if count > 0 else ()))
+
+
+def rows_and_bytes(table: DeltaTable) -> tuple[int, int]:
+    """How many rows a table has, and the size of its files."""
+    files = files_of(table)
+    return (pc.sum(files["num_records"]).as_py() or 0 if len(files) else 0), bytes_of(files)
 
 
 def rows_of_commits(table: DeltaTable, count: int) -> list[tuple[datetime, int]]:

@@ -1,10 +1,11 @@
 """Check declarations with Spark, and say what they would change in the tables that exist."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from itertools import product
+from typing import Literal, TypeVar
 
 from pyspark.sql.types import StructType
 
@@ -13,20 +14,41 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.sql.checking import check_declarations
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.refresh import gold_table, is_redefined
+from pulsar_lakehouse.gold.sql.statements import ROWS
+from pulsar_lakehouse.jobs.impact import ALL, Impact, Touched
 from pulsar_lakehouse.jobs.steps import declared_columns
+from pulsar_lakehouse.pipeline.checks import OWN_TABLES
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import Project, refuse
 from pulsar_lakehouse.pipeline.resolving import unresolved_enrichment, unresolved_entity
 from pulsar_lakehouse.silver.entity import FIXED, Entity
-from pulsar_lakehouse.tables.declared import Table
-from pulsar_lakehouse.tables.definitions import declared_definition, kept_definition
-from pulsar_lakehouse.tables.evolution import column_changes
+from pulsar_lakehouse.tables.declared import Definition, Table
+from pulsar_lakehouse.tables.definitions import (
+    approve_losses,
+    declared_definition,
+    is_same,
+    kept_definition,
+    lost,
+    renamed,
+)
+from pulsar_lakehouse.tables.evolution import ColumnChange, column_changes
 from pulsar_lakehouse.tables.lake import Lake
 
 Declared = TypeVar("Declared", Entity, Enrichment)
 
+Kind = Literal["additive", "partial", "breaking"]
+"""What a change does: it adds something; it changes columns, and what is made from them; or it changes which rows there
+are, and so all that is made from the table."""
+
 SEQUENCE = "sequence"
 KEPT = "rows from before keep their values until it is rebuilt"
 REFUSED = "refused until it is rebuilt"
+HELD = "no run does it: new rows would have NULL there"
+STAYS = "it stays, and is NULL in new rows"
+RECOMPUTED = "the next refresh recomputes it"
+UNDECLARED = "it stays as it is, and nothing writes it"
+RENEWED = {REFUSED: "refused: declare it under another name", KEPT: RECOMPUTED}
+"""What happens to a table that SQL declares, by what would to others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +61,13 @@ class Change:
     table: str
     what: str
     then: str
+    kind: Kind
     rebuild: str = ""
+    loses: bool = False
+    """Whether values would be lost or become NULL, so that it has to be approved."""
+    columns: tuple[str, ...] = ()
+    """The columns that change; none if it is about all of them."""
+    downstream: Touched = field(default_factory=dict)
 
 
 def resolve(lake: Lake, project: Project) -> dict[str, StructType]:
@@ -80,66 +108,186 @@ def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict
     """By table: how what exists differs from the declarations. `in_sql` is what `resolve` returns."""
     pipeline, by_table = project.pipeline, dict[str, list[Change]]()
     for entity in pipeline.entities:
-        by_table[entity.table.name] = list(_changes(lake, entity.table, FIXED, entity.table.name))
+        by_table[entity.table.name] = list(_changes(lake, entity.table, FIXED))
         if entity.keeps_history and not lake.table(entity.history.name).is_created():
-            by_table[entity.history.name] = [_new(entity.history)]
+            by_table[entity.history.name] = [_new(entity.history.name, "run")]
     for facts in pipeline.enrichments:
-        gold = facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
+        gold = gold_declared(facts)
         joined = [each.name for each in facts.lookups]
-        by_table[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, gold.name, joined=joined))
+        by_table[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, joined=joined))
     for declared in pipeline.sql_tables:
         by_table[declared.name] = list(_changes_in_sql(lake, declared, in_sql[declared.name]))
-    return by_table
+    for name in sorted({*lake.names_in("silver"), *lake.names_in("gold")} - _own(pipeline)):
+        by_table[name] = [Change(table=name, what="no longer declared", then=UNDECLARED, kind="breaking")]
+    return {name: with_downstream(pipeline, found) for name, found in by_table.items()}
 
 
-def _changes(
-    lake: Lake, table: Table, fixed: tuple[str, ...], rebuild: str, *, joined: Collection[str] = ()
-) -> Iterator[Change]:
+def gold_declared(facts: Enrichment) -> Table:
+    return facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
+
+
+def _own(pipeline: Pipeline) -> set[str]:
+    """The tables of silver and gold that are declared, or that each lakehouse has."""
+    shadows = {facts.shadow for facts in pipeline.enrichments}
+    return {*_tables(pipeline.entities, pipeline.enrichments), *(each.name for each in pipeline.sql_tables)} | (
+        shadows | {*OWN_TABLES}
+    )
+
+
+def with_downstream(pipeline: Pipeline, found: Sequence[Change]) -> list[Change]:
+    """The changes, each with what it concerns behind its table. What only adds something concerns nothing."""
+    impact = Impact(pipeline)
+    histories = {each.table.name: each.history.name for each in pipeline.entities}
+
+    def told(change: Change) -> Change:
+        if change.kind == "additive" or change.then == UNDECLARED:
+            return change
+        tables = [change.table, *filter(None, [histories.get(change.table)])]
+        behind = impact.behind(product(tables, change.columns or (ALL,)))
+        kind: Kind = "breaking" if () in (behind.get(each) for each in tables) else change.kind
+        return replace(change, kind=kind, downstream={to: of for to, of in behind.items() if to not in tables})
+
+    return list(map(told, found))
+
+
+def _changes(lake: Lake, table: Table, fixed: tuple[str, ...], *, joined: Collection[str] = ()) -> Iterator[Change]:
     """The changes of a table of silver or gold. `joined` are the columns that have rows of other tables."""
     if not lake.table(table.name).is_created():
-        yield _new(table)
+        yield _new(table.name, "run")
         return
-    of_columns = list(_column_changes(lake, table, "run", joined))
-    yield from (replace(each, rebuild=rebuild if each.then == REFUSED else "") for each in of_columns)
-    declared, kept = declared_definition(table), kept_definition(lake, table.name)
+    kept, differing = kept_definition(lake, table.name), column_changes(lake.table(table.name).schema, table.schema)
+    yield from compared(table.name, kept, declared_definition(table), differing, fixed=fixed, joined=joined)
+
+
+def _new(table: str, step: str) -> Change:
+    return Change(table=table, what="new", then=f"the next {step} makes it", kind="additive")
+
+
+def compared(
+    table: str,
+    kept: Definition | None,
+    declared: Definition,
+    differing: Iterable[ColumnChange],
+    *,
+    fixed: Collection[str] = (),
+    joined: Collection[str] = (),
+    step: str = "run",
+) -> Iterator[Change]:
+    """How a table differs: by its columns, as `column_changes` gives them, and by what its rows were made from."""
+    rebuild = table if step == "run" else ""
+    gone, names = (lost(declared, kept), renamed(declared, kept)) if kept else ([], {})
+    for path, stored, wanted in differing:
+        if not _is_of_order(table, path, joined) and not (stored is None and path[0] in names.values()):
+            yield _of_column(table, path, stored, wanted, joined, gone, names, step)
     if kept is None:
-        then = "the next run takes it to be made from today's declaration"
-        yield Change(table=table.name, what="made by an earlier version", then=then)
+        then = f"the next {step} takes it to be made from today's declaration"
+        yield Change(table=table, what="made by an earlier version", then=then, kind="additive")
         return
     for name in dict.fromkeys((*declared, *kept)):
         before, after = kept.get(name), declared.get(name)
-        is_told = None in (before, after) and re.search("(^|: )(column|field) ", name)  # as a column that comes or goes
-        if before != after and not is_told:
-            what = f"{name}: {after or 'none'} instead of {before or 'none'}"
-            yield Change(table=table.name, what=what, then=REFUSED if name in fixed else KEPT, rebuild=rebuild)
+        if not is_same(before, after) and not _is_told(name, kept, declared, names):
+            then, is_null = REFUSED if name in fixed else KEPT, name.partition(" ")[2] in gone
+            kind, columns = _reach(name, kept, declared, fixed)
+            yield Change(
+                table=table,
+                what=_difference(name, before, after),
+                then=HELD if is_null else then,
+                kind=kind,
+                rebuild=rebuild,
+                loses=is_null,
+                columns=columns,
+            )
 
 
-def _new(table: Table) -> Change:
-    return Change(table=table.name, what="new", then="the next run makes it")
+def _difference(name: str, before: str | None, after: str | None) -> str:
+    if name == ROWS:
+        return "other rows: another FROM, JOIN, WHERE or GROUP BY"
+    return f"{name}: {after or 'none'} instead of {before or 'none'}"
 
 
-def _column_changes(lake: Lake, table: Table, step: str, joined: Collection[str] = ()) -> Iterator[Change]:
-    for path, stored, declared in column_changes(lake.table(table.name).schema, table.schema):
-        name, is_own = ".".join(path), path[0] not in joined
-        has_order = not is_own or table.name.startswith("silver.")
-        if has_order and path[0 if is_own else 1 :][:1] == (SEQUENCE,):
-            continue  # `sequence_by` says it better
-        if stored is None:
-            what, then = f"{name} {declared} is added", f"the next {step} adds it; it is NULL in rows from before"
-        elif declared is None:
-            what = f"{name} {stored} is no longer declared"
-            then = REFUSED if is_own and len(path) > 1 else "it stays, and is NULL in new rows"
-        else:
-            what, then = f"{name} is {declared} instead of {stored}", REFUSED
-        yield Change(table=table.name, what=what, then=then)
+def _is_told(name: str, kept: Definition, declared: Definition, names: Mapping[str, str]) -> bool:
+    """Whether it is told as a column that comes or goes, or together with the lookup that does."""
+    entry, _, within = name.partition(": ")
+    is_lookup, named = entry.startswith("lookup "), entry.partition(" ")[2]
+    if is_lookup and not within:
+        return name not in declared or named in names.values()
+    if is_lookup and not (entry in kept and entry in declared):
+        return True
+    is_new_or_gone = name not in kept or name not in declared
+    return is_new_or_gone and re.search("(^|: )(column|field) ", name) is not None
+
+
+def _is_of_order(table: str, path: Sequence[str], joined: Collection[str]) -> bool:
+    """Whether `sequence_by` tells it better."""
+    is_own = path[0] not in joined
+    has_order = not is_own or table.startswith("silver.")
+    return has_order and path[0 if is_own else 1 :][:1] == (SEQUENCE,)
+
+
+def _of_column(
+    table: str,
+    path: Sequence[str],
+    stored: str | None,
+    wanted: str | None,
+    joined: Collection[str],
+    gone: Collection[str],
+    names: Mapping[str, str],
+    step: str,
+) -> Change:
+    """A column that comes or goes, or has another type."""
+    name, is_own, is_lost = ".".join(path), path[0] not in joined, ".".join(path) in gone
+    kind: Kind = "partial"
+    columns: tuple[str, ...] = (name,)
+    if stored is None:
+        what, then = f"{name} {wanted} is added", f"the next {step} adds it; it is NULL in rows from before"
+        kind = "additive"
+    elif name in names:
+        what, then, columns = f"{name} is probably renamed to {names[name]}", HELD, (name, names[name])
+    elif wanted is None:
+        what = f"{name} {stored} is no longer declared"
+        then = HELD if is_lost else REFUSED if is_own and len(path) > 1 else STAYS
+    else:
+        what, then = f"{name} is {wanted} instead of {stored}", REFUSED
+    rebuild = table if then in (REFUSED, HELD) and step == "run" else ""
+    return Change(table=table, what=what, then=then, kind=kind, rebuild=rebuild, loses=is_lost, columns=columns)
+
+
+def _reach(name: str, kept: Definition, declared: Definition, fixed: Collection[str]) -> tuple[Kind, tuple[str, ...]]:
+    """Whether an entry of a definition is about some columns, which are returned, or about which rows there are."""
+    entry, _, within = name.partition(": ")
+    what, _, named = entry.partition(" ")
+    if what == "column" and not within and name not in fixed:
+        return "partial", (named,)
+    if what == "field":
+        used = [each for each, sql in declared.items() if re.search(rf"(?i)\b{re.escape(named)}\b", sql)]
+        columns = tuple(each.partition(" ")[2] for each in used if each.startswith("column "))
+        return ("partial", columns) if len(columns) == len(used) and columns else ("breaking", ())
+    is_needed = ", required" in kept.get(entry, "") + declared.get(entry, "")
+    if what == "lookup" and within.startswith("column "):
+        return "partial", (f"{named}.{within.removeprefix('column ')}",)
+    if what == "lookup" and not is_needed:
+        return ("partial" if name in kept else "additive"), (named,)
+    return "breaking", ()
 
 
 def _changes_in_sql(lake: Lake, declared: SqlTable, columns: StructType) -> Iterator[Change]:
     table = gold_table(declared, columns)
     if not lake.table(table.name).is_created():
-        yield Change(table=table.name, what="new", then="the next refresh makes it")
+        yield _new(table.name, "refresh")
         return
-    for each in _column_changes(lake, table, "refresh"):
-        yield replace(each, then="refused: declare it under another name") if each.then == REFUSED else each
-    if is_redefined(lake, declared):
-        yield Change(table=table.name, what="another SELECT or other keys", then="the next refresh recomputes it")
+    differing, kept = column_changes(lake.table(table.name).schema, columns), kept_definition(lake, table.name)
+    for each in compared(table.name, kept, declared_definition(table), differing, step="refresh"):
+        yield replace(each, then=RENEWED.get(each.then, each.then))
+    if kept is None and is_redefined(lake, declared):
+        yield Change(table=table.name, what="another SELECT or other keys", then=RECOMPUTED, kind="breaking")
+
+
+def approve_all(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> Iterator[str]:
+    """Accept that new rows have no values in columns that tables have; yields a line for each table."""
+    pipeline = project.pipeline
+    tables = [table for each in pipeline.entities for table in (each.table, each.history)]
+    tables += [gold_declared(facts) for facts in pipeline.enrichments]
+    tables += [gold_table(declared, in_sql[declared.name]) for declared in pipeline.sql_tables]
+    for table in tables:
+        if lake.table(table.name).is_created() and (gone := approve_losses(lake, table)):
+            yield f"{table.name}: approved that new rows have NULL in {', '.join(gone)}"

@@ -22,7 +22,7 @@ from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, require
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.definitions import declared_definition, keep_definition, kept_definition
+from pulsar_lakehouse.tables.definitions import approve_losses, declared_definition, keep_definition, kept_definition
 from pulsar_lakehouse.tables.evolution import column_changes
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -79,6 +79,8 @@ def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
         if not all(lake.table(name).exists() for name in (each.topic.bronze_table, *each.state_tables)):
             continue  # it never ran
         how, is_new = f"made again from {each.topic.bronze_table}", begin_again_unless_fits(lake, each)
+        if not is_new and lake.table(each.gold_table).exists():
+            approve_losses(lake, gold_of(lake, each))  # the backfill gives all rows the values of today's columns
         catch_up(lake.settings, enriching(lake, [each]))
         if not is_new:
             with told(lake.settings, replace(enriched(each), step=f"backfill {each.topic.name}")):

@@ -29,7 +29,7 @@ from pulsar_lakehouse.bronze.sources import SourceLanding, news, with_snapshot
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
@@ -39,7 +39,7 @@ from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
 from pulsar_lakehouse.jobs.lineage.runs import prepare
 from pulsar_lakehouse.jobs.new_data import Look, is_little
-from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted
+from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted, raise_all
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
 from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
@@ -231,10 +231,14 @@ def run_all(lake: Lake) -> Iterator[Outcome]:
 
 
 def run_landed(lake: Lake) -> Iterator[Outcome]:
-    """Merge and enrich what has landed, as `run_all` does."""
-    pipeline = pipeline_of(lake.settings)
-    yield from catch_up(lake.settings, merging(lake, pipeline.entities))
-    yield from catch_up(lake.settings, enriching(lake, pipeline.enrichments))
+    """Merge and enrich what has landed, as `run_all` does.
+
+    Tables that can't follow their declaration are left as they are. At the end, ConfigurationError says why.
+    """
+    pipeline, refused = pipeline_of(lake.settings), list[ConfigurationError]()
+    yield from catch_up(lake.settings, merging(lake, pipeline.entities), refused=refused)
+    yield from catch_up(lake.settings, enriching(lake, pipeline.enrichments), refused=refused)
+    raise_all(refused)
 
 
 def steps_of_state(lake: Lake) -> list[list[Stream]]:

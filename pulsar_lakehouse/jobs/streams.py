@@ -14,7 +14,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.status import Status
 from rich.text import Text
 
-from pulsar_lakehouse.errors import BrokerError, LakehouseError, PermanentError, SourceError
+from pulsar_lakehouse.errors import (
+    BrokerError,
+    ConfigurationError,
+    DeclarationsError,
+    LakehouseError,
+    PermanentError,
+    SourceError,
+)
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
 from pulsar_lakehouse.jobs.new_data import Look
@@ -64,15 +71,29 @@ class Outcome:
     seconds: float
 
 
-def catch_up(settings: Settings, streams: Sequence[Stream]) -> list[Outcome]:
+def catch_up(
+    settings: Settings, streams: Sequence[Stream], *, refused: list[ConfigurationError] | None = None
+) -> list[Outcome]:
     """Run streams side by side until they have read everything available.
 
     A stream that fails is retried up to `run.retries` times without progress. Then LakehouseError has the cause;
-    PermanentError is raised at once if a retry can't help.
+    PermanentError is raised at once if a retry can't help. A stream whose tables can't follow their declaration does
+    not start, and the others go on: its error is raised at the end, or is added to `refused`.
     """
-    step = [_Supervised(stream, settings) for stream in streams]
-    with _started(step), spinner(", ".join(each.name for each in step)):
-        return _until_caught_up(step)
+    step, errors = [_Supervised(stream, settings) for stream in streams], list[ConfigurationError]()
+    with _started(step, errors) as running, spinner(", ".join(each.name for each in running or step)):
+        done = _until_caught_up(running)
+    if refused is None:
+        raise_all(errors)
+    else:
+        refused += errors
+    return done
+
+
+def raise_all(errors: Sequence[ConfigurationError]) -> None:
+    """Raises ConfigurationError with all their lines, if there are any."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else DeclarationsError([str(each) for each in errors])
 
 
 def keep_up(
@@ -138,8 +159,8 @@ def _line(step: str, error: Exception) -> str:
 def _rows_of_round(steps: Sequence[Sequence["_Supervised"]], tell: Callable[[], None]) -> int:
     rows = 0
     for step in steps:
-        with _started(step):
-            rows += sum(outcome.rows for outcome in _until_caught_up(step, tell))
+        with _started(step, []) as running:
+            rows += sum(outcome.rows for outcome in _until_caught_up(running, tell))
     return rows
 
 
@@ -192,14 +213,21 @@ def _until_caught_up(step: Sequence["_Supervised"], tell: Callable[[], None] = l
 
 
 @contextmanager
-def _started(step: Sequence["_Supervised"]) -> Iterator[None]:
-    """Start the streams, and stop them all if one fails. An interrupt ends the JVM, and so the streams."""
+def _started(step: Sequence["_Supervised"], refused: list[ConfigurationError]) -> Iterator[list["_Supervised"]]:
+    """Start the streams, and stop them all if one fails. An interrupt ends the JVM, and so the streams.
+
+    Those whose tables can't follow their declaration do not start: their errors are added to `refused`.
+    """
     started: list[_Supervised] = []
     try:
         for each in step:
             started.append(each)
-            each.start()
-        yield
+            try:
+                each.start()
+            except ConfigurationError as error:
+                started.remove(each)
+                refused.append(error)
+        yield started
     except (Exception, KeyboardInterrupt) as error:
         for each in started:
             each.stop(query=not isinstance(error, KeyboardInterrupt))
@@ -347,7 +375,12 @@ class _Supervised:
         try:
             yield
         except Exception as error:
-            self._note_failure(_line(self.name, error), is_over=True)
+            line = _line(self.name, error)
+            if not (self._in_rounds and isinstance(error, ConfigurationError)):
+                self._note_failure(line, is_over=True)
+            elif line != self._record.failure:  # each round tries it again, as somebody may have approved the change
+                CONSOLE.say(line)
+                self._note_failure(line, is_over=True)
             raise
 
     def _note_failure(self, line: str, *, is_over: bool) -> None:

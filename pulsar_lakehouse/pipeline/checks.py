@@ -13,14 +13,19 @@ from pulsar_lakehouse.expectations.silver import latest
 from pulsar_lakehouse.expectations.sql_tables import declared
 from pulsar_lakehouse.expectations.suites import Suite
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.gold.sql.header import PUBLISH
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.declared import NAME
 
 IN_PULSAR = re.compile(r"(persistent://[^/,\s]+/[^/,\s]+/)?[^/,\s]([^/,]*[^/,\s])?")
 """A topic's own name. Slashes part the names in a full one; the Pulsar source takes several with commas between."""
-Claims = list[tuple[str, object]]
-"""Names, and the declarations that claim them."""
+Place = Callable[[object], str]
+"""Tells where a declaration is."""
+Claims = list[tuple[str, object, str, str]]
+"""Names, the declarations that claim them, where they do, and as what, such as `topic`."""
+KINDS = {"publish_to": "topic", "publish: topic": "topic", "publish: postgres": "table in Postgres"}
+"""What is published to, by how it is declared."""
 DAYS = ("dedup_days", "retry_days", "correction_days")
 
 
@@ -45,41 +50,53 @@ OWN_TABLES = (
 """Tables in the layers of declared ones that each lakehouse has."""
 
 
-def mistakes_together(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
-    """What is wrong with declarations because of others: the declaration, and a line for each of its mistakes."""
-    yield from _twice(pipeline)
+def mistakes_together(pipeline: Pipeline, place: Place) -> Iterator[str]:
+    """What is wrong with declarations because of others: a line for each mistake."""
+    yield from _twice(pipeline, place)
     known = ", ".join(entity.name for entity in pipeline.entities) or "none"
     for enrichment in pipeline.enrichments:
         for lookup in enrichment.lookups:
             if lookup.entity not in pipeline.entities:
                 line = f"{lookup.entity.name} is at the top level of no file; there are {known}"
-                yield enrichment, f"lookup {lookup.name}: {line}"
+                yield f"{place(enrichment)}: lookup {lookup.name}: {line}"
     for table in pipeline.sql_tables:
-        yield from ((table, line) for line in _suite(declared, table))
+        yield from (f"{place(table)}: {line}" for line in _suite(declared, table))
 
 
-def topics_twice(pipeline: Pipeline, namespace: str = "") -> Iterator[tuple[object, str]]:
+def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Iterator[str]:
     """The declarations whose topic another one has, too, if the pipeline has this namespace: a line for each.
 
     The names within it are compared with full ones only if it is known.
     """
-    changelogs = (each for each in pipeline.entities if each.source is None)
-    of_topics: tuple[Entity | Enrichment, ...] = (*changelogs, *pipeline.enrichments)
-    topics: Claims = [(each.topic.full_name(namespace), each) for each in of_topics]
-    topics += [
-        (f"persistent://{namespace}/{each.publish_to}", each) for each in pipeline.enrichments if each.publish_to
-    ]
-    topics += [(f"persistent://{namespace}/{table.topic}", table) for table in pipeline.sql_tables if table.topic]
     home = f"persistent://{namespace}/"
-    yield from _claimed_twice([(name.removeprefix(home), of) for name, of in topics], "topic")
+    of_topics: tuple[Entity | Enrichment, ...] = (*_changelogs(pipeline), *pipeline.enrichments)
+    topics: Claims = [(each.topic.full_name(namespace), each, place(each), "topic") for each in of_topics]
+    topics += [
+        (f"{home}{facts.publish_to}", facts, place(facts), "publish_to")
+        for facts in pipeline.enrichments
+        if facts.publish_to
+    ]
+    topics += [
+        (f"{home}{table.topic}", table, table.at_entry(PUBLISH), "publish: topic")
+        for table in pipeline.sql_tables
+        if table.topic
+    ]
+    yield from _claimed_twice([(name.removeprefix(home), of, at, what) for name, of, at, what in topics])
 
 
-def _claimed_twice(claimed: Claims, what: str) -> Iterator[tuple[object, str]]:
-    seen: set[str] = set()
-    for name, claimant in claimed:
-        if name in seen:
-            yield claimant, f"{name}: another declaration has this {what} already"
-        seen.add(name)
+def _changelogs(pipeline: Pipeline) -> Iterator[Entity]:
+    """The entities whose state a topic has."""
+    return (each for each in pipeline.entities if each.source is None)
+
+
+def _claimed_twice(claimed: Claims) -> Iterator[str]:
+    seen: dict[str, tuple[object, str, str]] = {}
+    for name, claimant, place, what in claimed:
+        other, there, taken_as = seen.setdefault(name, (claimant, place, what))
+        if other is not claimant:
+            yield f"{place}: {what} {name}: is the {KINDS.get(taken_as, taken_as)} of {there}: choose another"
+        elif taken_as != what:
+            yield f"{place}: {what} {name}: is the topic that it is made from: choose another"
 
 
 def _suite(make: Callable[[Any], Suite], of: object) -> Iterator[str]:
@@ -140,11 +157,11 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
     yield from _suite(enriched, facts)
 
 
-def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
+def _twice(pipeline: Pipeline, place: Place) -> Iterator[str]:
     """Topics and tables that two declarations claim, or a declaration and the lakehouse itself."""
-    changelogs = (each for each in pipeline.entities if each.source is None)
-    of_topics: tuple[Entity | Enrichment, ...] = (*changelogs, *pipeline.enrichments)
-    tables: Claims = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]
+    of_topics: tuple[Entity | Enrichment, ...] = (*_changelogs(pipeline), *pipeline.enrichments)
+    tables: list[tuple[str, object]]
+    tables = [(each, facts) for facts in pipeline.enrichments for each in (facts.gold_table, facts.shadow)]
     tables += [(table.name, table) for table in pipeline.sql_tables]
     # Declarations of one topic are told by the topic; here are those of another topic, or named like another's history.
     tables += {each.topic.own_name: (each.topic.bronze_table, each) for each in of_topics}.values()
@@ -153,11 +170,16 @@ def _twice(pipeline: Pipeline) -> Iterator[tuple[object, str]]:
     tables += list({each.history.name: each for each in pipeline.entities}.items())
     for name, claimant in tables:
         if name in OWN_TABLES:
-            yield claimant, f"{name}: the lakehouse itself has a table of this name: choose another"
-    targets: Claims = [(each.postgres.removeprefix("public."), each) for each in pipeline.sql_tables if each.postgres]
-    yield from topics_twice(pipeline)
-    for what, claimed in (("table", tables), ("table in Postgres", targets)):
-        yield from _claimed_twice(claimed, what)
+            yield f"{place(claimant)}: {name}: the lakehouse itself has a table of this name: choose another"
+    yield from topics_twice(pipeline, place)
+    yield from _claimed_twice([(name, claimant, place(claimant), "table") for name, claimant in tables])
+    yield from _claimed_twice(
+        [
+            (table.postgres.removeprefix("public."), table, table.at_entry(PUBLISH), "publish: postgres")
+            for table in pipeline.sql_tables
+            if table.postgres
+        ]
+    )
 
 
 def table_name(topic: str) -> str:

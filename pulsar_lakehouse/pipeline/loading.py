@@ -6,24 +6,25 @@ declaration does not hide those in others, and each is told with its file, line 
 
 import ast
 import importlib
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, with_parameters
+from pulsar_lakehouse.near import did_you_mean, nearest
 from pulsar_lakehouse.pipeline.checks import mistakes_of, mistakes_together, topics_twice
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import DECLARATIONS, Settings
@@ -35,6 +36,8 @@ PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Postgres, Files
 """What a file can declare, and what such a declaration is made of."""
 
 OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"
+UNNAMED = "_unnamed"
+"""The name of what a file declares without giving it one."""
 GONE = {
     "epoch_millis": "declare the field as TIMESTAMP_MILLIS",
     "unless_deleted": "declare `checks`, which hold of rows that are not deleted",
@@ -66,7 +69,7 @@ def pipeline_of(settings: Settings) -> Pipeline:
     """
     project = load(settings.declarations)
     pipeline = project.pipeline
-    refuse([f"{project.place(of)}: {line}" for of, line in topics_twice(pipeline, settings.pulsar.namespace)])
+    refuse(list(topics_twice(pipeline, project.place, settings.pulsar.namespace)))
     if not settings.parameters:
         return pipeline
     return replace(pipeline, sql_tables=with_parameters(pipeline.sql_tables, settings.parameters))
@@ -77,6 +80,7 @@ def load(folder: Path) -> Project:
     """The project in a folder. Raises DeclarationsError if it has mistakes."""
     files = _Files(folder)
     files.read()
+    files.mistakes += _unread(folder)
     tables: tuple[SqlTable, ...] = ()
     try:
         tables = declared_in(folder / "sql")
@@ -88,7 +92,7 @@ def load(folder: Path) -> Project:
     pipeline = Pipeline(entities=entities, enrichments=enrichments, sql_tables=tables)
     project = Project(pipeline, files.places)
     # What is missing because of one mistake would only be told as another.
-    refuse(files.mistakes or [f"{project.place(of)}: {line}" for of, line in mistakes_together(pipeline)])
+    refuse(files.mistakes or list(mistakes_together(pipeline, project.place)))
     if not found:
         raise ConfigurationError(f"{shown(folder)}: no file declares an Entity or an Enrichment at its top level")
     return project
@@ -148,7 +152,7 @@ class _Files(MetaPathFinder, Loader):
         try:
             if moved := "\n".join(_moved(statement)):
                 raise ConfigurationError(moved)
-            exec(compile(ast.Module([statement], []), str(module.__file__), "exec"), module.__dict__)
+            exec(_compiled(statement, str(module.__file__)), module.__dict__)
         except Exception as error:  # whatever a file raises is a mistake in it
             if not self._follows(error):
                 self.mistakes += [f"{place}: {line}" for line in _reason(error).splitlines()]
@@ -156,14 +160,14 @@ class _Files(MetaPathFinder, Loader):
             names += [alias.asname or alias.name for alias in imported]
             self.failed |= {f"{module.__name__}.{name}" for name in names}
             return
-        for name in names:
-            self._keep(name, place, module)
+        for name, value in list(vars(module).items()):
+            if not name.startswith("__"):
+                self._keep(name, value, place, module)
 
-    def _keep(self, name: str, place: str, module: ModuleType) -> None:
-        """Keep what a name declares; one with mistakes is treated as if it were not there."""
-        value = getattr(module, name, None)
-        for each in value if isinstance(value, tuple) else (value,):
-            if isinstance(each, KINDS) and id(each) not in self.places:
+    def _keep(self, name: str, value: object, place: str, module: ModuleType) -> None:
+        """Keep what a name has come to declare; one with mistakes is treated as if it were not there."""
+        for each in _held(value):
+            if id(each) not in self.places:
                 if wrong := list(mistakes_of(each)):
                     self.mistakes += [f"{place}: {line}" for line in wrong]
                     self.failed.add(f"{module.__name__}.{name}")
@@ -177,7 +181,45 @@ class _Files(MetaPathFinder, Loader):
         failed = {name.rpartition(".")[2] for name in self.failed}
         if isinstance(error, ImportError):
             return any(name == error.name or name.startswith(f"{error.name}.") for name in self.failed)
-        return isinstance(error, NameError) and error.name in failed
+        return isinstance(error, NameError) and bool(nearest(error.name or "", failed, cutoff=0.8))
+
+
+def _held(value: object, depth: int = 3) -> Iterator[Entity | Enrichment]:
+    """The declarations that a value is, or has in it: as the element of a list, say."""
+    if isinstance(value, KINDS):
+        yield value
+    elif depth and isinstance(value, tuple | list | set | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _held(each, depth - 1)
+
+
+def _compiled(statement: ast.stmt, file: str) -> CodeType:
+    """The statement. The value of one that is only an expression gets a name, so that what it declares is found."""
+    if isinstance(statement, ast.Expr):
+        name = ast.Name(UNNAMED, ast.Store())
+        statement = ast.fix_missing_locations(ast.copy_location(ast.Assign([name], statement.value), statement))
+    return compile(ast.Module([statement], []), file, "exec")
+
+
+def _unread(folder: Path) -> Iterator[str]:
+    """A line for each file in a folder where nothing is read, and for each SQL file that is not among the others."""
+    in_sql = folder / "sql"
+    beside = [*folder.parent.glob("*.sql"), *(folder.parent / "sql").glob("*.sql")]
+    for file in sorted((*folder.rglob("*.[sS][qQ][lL]"), *(each for each in beside if _is_declared(each)))):
+        if file.parent != in_sql or file.suffix != ".sql":
+            yield f"{shown(file)}:1: is not read: SQL tables are files such as {shown(in_sql / file.stem.lower())}.sql"
+    for file in sorted(folder.glob("*/*.py")):
+        if _declares(file):
+            yield f"{shown(file)}:1: is not read: declarations are files such as {shown(folder / file.name)}"
+
+
+def _is_declared(file: Path) -> bool:
+    """Whether a SQL file has the header of a declaration; others are queries."""
+    return re.search(r"(?m)^--\s*(keys|refresh)\s*:", file.read_text(errors="replace")) is not None
+
+
+def _declares(file: Path) -> bool:
+    return re.search(r"(?m)^\w+ *= *(Entity|Enrichment)\(", file.read_text(errors="replace")) is not None
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
@@ -208,13 +250,43 @@ def _reason(error: Exception) -> str:
     if named and named[1] in GONE:
         return _gone(named[1])
     if isinstance(error, TypeError) and (found := re.match(r"(\w+)\.__init__\(\) (.*)", str(error))):
-        kind, problem = found.groups()
-        names = list(signature(PARTS[kind]).parameters) if kind in PARTS else []
-        if wrong := re.search(r"unexpected keyword argument '(\w+)'", problem):
-            near = get_close_matches(wrong[1], names, n=1)
-            return f"{wrong[1]}: {kind} has no such argument" + (f"; did you mean {near[0]}?" if near else "")
-        if "required keyword-only argument" in problem:
-            return f"{kind} needs " + ", ".join(re.findall(r"'(\w+)'", problem))
-        if "positional argument" in problem and names:
-            return f"{kind} takes its arguments by name, such as {kind}({names[0]}=...)"
-    return f"{type(error).__name__}: {error}"
+        return _wrong_arguments(*found.groups()) or f"TypeError: {error}"
+    return _wrong_name(error) or f"{type(error).__name__}: {error}"
+
+
+def _wrong_arguments(kind: str, problem: str) -> str:
+    """What is wrong with the arguments of a declaration; empty if it is something else."""
+    names = list(signature(PARTS[kind]).parameters) if kind in PARTS else []
+    if wrong := re.search(r"unexpected keyword argument '(\w+)'", problem):
+        return f"{wrong[1]}: {kind} has no such argument{did_you_mean(wrong[1], names)}"
+    if "required keyword-only argument" in problem:
+        return f"{kind} needs " + ", ".join(re.findall(r"'(\w+)'", problem))
+    if "positional argument" in problem and names:
+        return f"{kind} takes its arguments by name, such as {kind}({names[0]}=...)"
+    return ""
+
+
+def _wrong_name(error: Exception) -> str:
+    """Which name is not there, and one that is; empty for other errors."""
+    name = getattr(error, "name", None) or ""
+    match error:
+        case NameError() if name:
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            known = [*frame.tb_frame.f_globals, *frame.tb_frame.f_locals] if frame else []
+            return f"{name}: no such name{did_you_mean(name, known)}"
+        case AttributeError() if name:
+            of = getattr(error.obj, "__name__", type(error.obj).__name__)
+            return f"{name}: {of} has no such name{did_you_mean(name, dir(error.obj))}"
+        case ModuleNotFoundError() if name:
+            parent, _, last = name.rpartition(".")
+            folders = getattr(sys.modules.get(parent), "__path__", ())
+            known = [each.name for each in pkgutil.iter_modules(folders)] if parent else []
+            near = nearest(last, known)
+            return f"{name}: no such module{f'; did you mean {parent}.{near}?' if near else ''}"
+        case ImportError() if found := re.match(r"cannot import name '(\w+)'", str(error)):
+            module = sys.modules.get(name)
+            known = [*getattr(module, "__all__", ()), *dir(module)]
+            return f"{found[1]}: {name} has no such name{did_you_mean(found[1], known)}"
+    return ""

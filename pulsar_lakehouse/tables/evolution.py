@@ -7,6 +7,9 @@ from pyspark.sql.types import ArrayType, StructType
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.tables.declared import EACH_TABLE, Table, sql_type
 
+ColumnChange = tuple[tuple[str, ...], str | None, str | None]
+"""The path of a column's name, its type in the table, and its declared type."""
+
 
 def alterations(table: Table, schema: StructType, properties: Mapping[str, str]) -> Iterator[str]:
     """What to ALTER in a table that has this schema and these properties.
@@ -39,9 +42,7 @@ def alterations(table: Table, schema: StructType, properties: Mapping[str, str])
         yield f"SET TBLPROPERTIES ({properties_in_sql(lacking)})"
 
 
-def column_changes(
-    held: StructType, declared: StructType, within: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], str | None, str | None]]:
+def column_changes(held: StructType, declared: StructType, within: tuple[str, ...] = ()) -> Iterator[ColumnChange]:
     """The columns in which a table differs from its declaration, also within structs and arrays of them.
 
     Each is the path of its name, its type in the table and its declared one; None stands for the type of a column that

@@ -33,12 +33,15 @@ def test_a_name_stands_for_itself() -> None:
         ("", "columns is empty: must have at least one column"),
         ({}, "columns is empty: must have at least one column"),
         ("id, nullif(closedAt, -1)", r"columns: nullif\(closedAt, -1\): must be a name, or SQL AS name"),
-        ("id,, city", "columns: '': must be a name, or SQL AS name"),
+        ("id,, city", "columns: no column follows the comma after `id`"),
+        ("id, city,", "columns: no column follows the comma after `city`"),
+        ("id city", r"columns: id city: must be a name, or SQL AS name: is a comma missing before `city`\?"),
+        ("id, upper(city AS city", r"columns: id, upper\(city AS city: the `\(` after `upper` is never closed"),
         ("id, 1", "columns: 1: must be a name, or SQL AS name"),
         ("id, city, town AS CITY", "column CITY is declared twice: give each a name of its own"),
         ({"id": "id", "": "city"}, "column '': city: must not be empty"),
         ({"id": " "}, "column id:  : must not be empty"),
-        ("id, 'open", "columns: id, 'open: "),
+        ("id, 'open", "columns: id, 'open: the ' before `open` is never closed"),
     ],
 )
 def test_what_is_no_list_of_columns_is_refused(columns: Mapping[str, str] | str, line: str) -> None:

@@ -28,7 +28,10 @@ def test_a_record_is_named_after_its_topic(name: str, record: str) -> None:
 
 
 def test_wrong_ddl_is_one_line_that_names_the_topic() -> None:
-    with pytest.raises(ConfigurationError, match=r"^topic stores: field city is STRING NOT: must be one of "):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^topic stores: field city is STRING with `NOT` after it: must be STRING, or STRING NOT NULL$",
+    ):
         Topic("stores", "id BIGINT, city STRING NOT")
 
 

@@ -9,13 +9,17 @@ from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.jobs.planning import approve_all
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pipeline.loading import load
+from pulsar_lakehouse.settings import SHIPPED
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home, read
 from tests.messages import item, order, user
 from tests.oracle import Message
+from tests.shop import SHOP
 
 WITH_CITY = replace(
     USERS,
@@ -51,6 +55,11 @@ def test_columns_come_and_go(lake: Lake, tmp_path: Path) -> None:
         order(4, place=7, channel="web"),
         order(5, place=8, channel="web", user=5),
         order(4, place=9, channel="shop"),
+    ]
+    pipeline = replace(SHOP, entities=(WITH_CITY, ITEMS), enrichments=(WITH_CHANNEL,), sql_tables=())
+    approved = list(approve_all(Lake(lake.spark, project), replace(load(SHIPPED), pipeline=pipeline), {}))
+    assert [line.partition(":")[0] for line in approved] == [
+        *("silver.users", "silver.users_history", "gold.enriched_orders")
     ]
     run(Lake(lake.spark, project), changes, WITH_CITY, WITH_CHANNEL)
     users = {row["id"]: (row["last_name"], row["city"]) for row in read(project, "silver.users")}

@@ -11,8 +11,8 @@ from pulsar_lakehouse.contracts.checks import Mode, of_mode
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
-from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.jobs.planning import KEPT, REFUSED, Change, changes, resolve
+from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
+from pulsar_lakehouse.jobs.planning import HELD, KEPT, REFUSED, STAYS, Change, approve_all, changes, resolve
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.loading import Project, load
@@ -107,7 +107,7 @@ MISTAKES = [
     f"{THERE}:23: WRONG_COLUMN: wrong_column: x: nam: {COLUMN}",
     f"declarations/sql/no_column.sql:3: {COLUMN}",
     "declarations/sql/no_key.sql:1: keys: key is not a column of the SELECT",
-    "declarations/sql/no_source.sql:1: gold.enriched_wrong: no such table; declared tables:",
+    "declarations/sql/no_source.sql:4: gold.enriched_wrong: no such table; declared tables:",
 ]
 
 
@@ -121,7 +121,7 @@ def test_all_mistakes_that_spark_finds_are_told_at_once(lake: Lake, tmp_path: Pa
     assert [re.sub(r"(\[[A-Z_.]+\]|declared tables:).*", r"\1", line) for line in error.value.mistakes] == MISTAKES
 
 
-ADDED, STAYS = "the next run adds it; it is NULL in rows from before", "it stays, and is NULL in new rows"
+ADDED = "the next run adds it; it is NULL in rows from before"
 QUARANTINED = of_mode(ORDERS.checks, Mode.QUARANTINE)
 ON_USER = f"users on user_id, latest, {{}}, merged into {ORDERS.lookups[0].merged_into}, at most 100"
 
@@ -168,8 +168,7 @@ def test_what_would_change_in_tables_that_exist(lake: Lake, tmp_path: Path) -> N
     assert {name: [(each.what, each.then) for each in of_table] for name, of_table in found.items()} == {
         "silver.users": [
             ("created_at is bigint instead of timestamp", REFUSED),
-            ("name string is added", ADDED),
-            ("last_name string is no longer declared", STAYS),
+            ("last_name is probably renamed to name", HELD),
             ("sequence_by: unix_millis(createdAt) AS created_at instead of none", REFUSED),
             ("column first_name: upper(firstName) instead of firstName", KEPT),
         ],
@@ -188,3 +187,40 @@ def test_what_would_change_in_tables_that_exist(lake: Lake, tmp_path: Path) -> N
     assert {each.rebuild for of_table in found.values() for each in of_table} == {
         *("", "silver.users", "gold.enriched_orders")
     }
+
+
+def test_no_run_loses_values_before_that_is_approved(lake: Lake, tmp_path: Path) -> None:
+    """The table that would is left as it is, and the others go on."""
+    project = own_home(lake.settings, tmp_path)
+    lake = Lake(lake.spark, project)
+    land_literally(lake, [user(1), item(1)])
+    catch_up(project, merging(lake, [USERS, ITEMS]))
+    land_literally(lake, [user(2, place=1), item(2, place=1)])
+    columns = {"name" if name == "last_name" else name: sql for name, sql in USERS.columns.items()}
+    users = replace(USERS, columns=columns)
+    on_user = replace(ORDERS.lookups[0], entity=users)
+    declared = shop(
+        entities=(users, ITEMS),
+        enrichments=(replace(ORDERS, lookups=(on_user, ORDERS.lookups[1])),),
+        sql_tables=(),
+    )
+
+    def rows() -> dict[str, int]:
+        return {each.table.name: lake.table(each.table.name).read().count() for each in (USERS, ITEMS)}
+
+    with pytest.raises(ConfigurationError) as error:
+        catch_up(project, merging(lake, [users, ITEMS]))
+    assert str(error.value) == (
+        "silver.users: last_name is probably renamed to name: new rows would have NULL there: declare it as before, "
+        "run `lakehouse rebuild silver.users --approve`, or accept that by `lakehouse plan --approve`"
+    )
+    assert rows() == {"silver.users": 1, "silver.items": 2}
+    losing = [each for of_table in changes(lake, declared, {}).values() for each in of_table if each.loses]
+    assert [(each.table, each.what) for each in losing] == [("silver.users", "last_name is probably renamed to name")]
+    assert list(approve_all(lake, declared, {})) == [
+        "silver.users: approved that new rows have NULL in last_name",
+        "silver.users_history: approved that new rows have NULL in last_name",
+    ]
+    catch_up(project, merging(lake, [users, ITEMS]))
+    assert rows() == {"silver.users": 2, "silver.items": 2}
+    assert not [each for of_table in changes(lake, declared, {}).values() for each in of_table if each.loses]

@@ -179,6 +179,19 @@ def test_gold_whose_keys_and_types_stay_is_changed_in_place(lake: Lake, tmp_path
     check(Lake(lake.spark, project))
 
 
+def test_a_rebuild_gives_all_facts_the_values_of_a_renamed_column(lake: Lake, tmp_path: Path) -> None:
+    """A run refuses it, as new facts would have NULL under the old name."""
+    columns = {"label" if name == "item_name" else name: sql for name, sql in ORDERS.columns.items()}
+    project = made_with(Lake(lake.spark, own_home(lake.settings, tmp_path)), USERS, replace(ORDERS, columns=columns))
+    lake = Lake(lake.spark, project)
+    with pytest.raises(ConfigurationError, match=r"^gold\.enriched_orders: label is probably renamed to item_name: "):
+        catch_up(project, enriching(lake, [ORDERS]))
+    assert rebuilt(lake, "gold.enriched_orders") == ["gold.enriched_orders: 3 facts changed, 1 wait"]
+    gold = lake.table("gold.enriched_orders").read()
+    assert (gold.count(), gold.where("item_name IS NULL").count()) == (3, 0)
+    catch_up(project, enriching(lake, [ORDERS]))
+
+
 def test_gold_alone_is_made_again_and_discarded_facts_stay_discarded(spark: SparkSession, project: Settings) -> None:
     discard(
         Lake(spark, project), OTHER_ORDERS, Lake(spark, project).table(ORDERS.waiting.name).read().select("position")

@@ -77,6 +77,7 @@ def test_of_several_facts_one_must_be_named(tmp_path: Path) -> None:
 
 ENTITY = "declarations/visitors.py:11: VISITORS: "
 FACTS = "declarations/visits.py:11: VISITS: "
+THEIRS, OURS = ENTITY.removesuffix(": "), FACTS.removesuffix(": ")
 CITY = '"city": "upper(city)"}'
 AT = '"visited_at": "timestamp_millis(at)"}'
 CHECKS = 'checks={"is_counted": quarantine("id > 0")}'
@@ -104,7 +105,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', "keeps_history=1", f"{ENTITY}keeps_history: 1: must be True or False"),
         ('deleted_at="CAST(NULL AS TIMESTAMP)"', "ignore_null_updates=True, keeps_history=False", f"{ENTITY}visitors: ignore_null_updates needs keeps_history"),
         ("topic=VISITORS_TOPIC", 'topic="visitors"', f"{ENTITY}topic: visitors: must be a Topic"),
-        ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}NameError: name 'VISITOR_TOPIC' is not defined"),
+        ("topic=VISITORS_TOPIC", "topic=VISITOR_TOPIC", f"{ENTITY}VISITOR_TOPIC: no such name; did you mean VISITORS_TOPIC?"),
         ('name="visitors"', 'name="Visitors"', f'{ENTITY}topic Visitors: its tables need a name of lower-case letters, digits and _: declare Topic("visitors", topic="Visitors", ...)'),
         ('record="Visitor"', 'topic="eu/visitors"', f"{ENTITY}topic visitors: topic: eu/visitors: must be a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"),
         ('record="Visitor"', 'topic="non-persistent://sales/eu/visitors"', f"{ENTITY}topic visitors: topic: non-persistent://sales/eu/visitors: must be a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"),
@@ -112,7 +113,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('record="Visitor"', "record=None", "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: record: None: must be a text"),
         ('StructField("city", StringType())', 'StructField("ID", StringType())', f"{ENTITY}topic visitors: field id is there twice, as SQL does not tell upper from lower case"),
         ('StructField("city", StringType())', 'StructField("city", StructType())', "declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: field city has no fields"),
-        ("from pulsar_lakehouse import Entity", "from pulsar_lakehouse.entities import Entity", "declarations/visitors.py:3: ModuleNotFoundError: No module named 'pulsar_lakehouse.entities'"),
+        ("from pulsar_lakehouse import Entity", "from pulsar_lakehouse.entities import Entity", "declarations/visitors.py:3: pulsar_lakehouse.entities: no such module"),
         ("from pulsar_lakehouse import Entity", "from silver.entity import Entity\nfrom pulsar_lakehouse import Entity", "declarations/visitors.py:3: silver.entity: gone since 0.1.0: from pulsar_lakehouse import Entity"),
         ("from pulsar_lakehouse import Enrichment, Lookup, Topic", "from gold.enrichment.declaration import Enrichment as Facts, Lookup\nfrom pulsar_lakehouse import Enrichment, Lookup, Topic", "declarations/visits.py:4: gold.enrichment.declaration: gone since 0.1.0: from pulsar_lakehouse import Enrichment as Facts, Lookup"),
         ("VISITORS = Entity(", "VISITORS = Entity((", "declarations/visitors.py:11: '(' was never closed"),
@@ -136,8 +137,8 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('on="visitor_id"', 'on="visitor_id", key="city"', f"{FACTS}key: Lookup has no such argument"),
         ('on="visitor_id"', 'on="visitor_id", requires=False', f"{FACTS}requires: Lookup has no such argument; did you mean required?"),
         ("entity=VISITORS", 'entity="visitors"', f"{FACTS}lookup visitor: entity: visitors: must be an Entity"),
-        ('name="visits"', 'name="visitors"', f"{FACTS}visitors: another declaration has this topic already"),
-        ('day="visit_date"', 'day="visit_date", publish_to="visitors"', f"{FACTS}visitors: another declaration has this topic already"),
+        ('name="visits"', 'name="visitors"', f"{FACTS}topic visitors: is the topic of {THEIRS}: choose another"),
+        ('day="visit_date"', 'day="visit_date", publish_to="visitors"', f"{FACTS}publish_to visitors: is the topic of {THEIRS}: choose another"),
         ('day="visit_date"', 'day="visit_date", dedup_days=-7', f"{FACTS}dedup_days: -7: must be 0 or more days"),
         (CHECKS, 'checks=("id > 0",)', f"{FACTS}checks: ('id > 0',): must be a dict of Checks by name"),
         (CHECKS, 'checks={"is_counted": "id > 0"}', f"{FACTS}checks: {{'is_counted': 'id > 0'}}: must be a dict of Checks by name"),
@@ -148,7 +149,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         (CHECKS, 'checks={"id_is_there": warn("id > 0")}', f"{FACTS}check id_is_there: gold.enriched_visits has a rule of this name already: choose another"),
         (DELETED_AT, f'ignore_null_updates=True, {CHECKS}', f"{ENTITY}visitors: check is_counted: quarantine is of whole messages, and ignore_null_updates has updates of some fields: use warn or fail"),
         (DELETED_AT, f'keeps_history=False, {CHECKS}', f"{ENTITY}visitors: check is_counted: quarantine needs keeps_history, which tells the messages that were merged before the check was declared: use warn or fail"),
-        ("-- refresh", "-- chek small: visits < 9\n-- refresh", "declarations/sql/counts.sql:3: chek: unknown; must be one of keys, refresh, publish, check, parameter"),
+        ("-- refresh", "-- chek small: visits < 9\n-- refresh", "declarations/sql/counts.sql:3: chek: unknown; must be one of keys, refresh, publish, check, parameter; did you mean check?"),
         ("-- refresh", "-- check small (drop): visits < 9\n-- refresh", "declarations/sql/counts.sql:3: check small (drop): must be warn, quarantine or fail"),
         ("-- refresh", "-- check city_is_there: city > ''\n-- refresh", "declarations/sql/counts.sql:1: check city_is_there: gold.counts has a rule of this name already: choose another"),
         ("-- refresh", "-- parameter least: 1\n-- refresh", "declarations/sql/counts.sql:3: parameter least: the SELECT has no :least"),
@@ -156,7 +157,7 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ("FROM gold.enriched_visits", "FROM visits", "declarations/sql/counts.sql:4: reads visits: must be a table such as silver.users"),
         ("-- keys: city\n", "", "declarations/sql/counts.sql:1: `-- keys: ...` is missing in the header"),
         ("incremental", "often", "declarations/sql/counts.sql:3: refresh: often: must be incremental or full"),
-        ("-- refresh", "-- publish: topic visits\n-- refresh", "declarations/sql/counts.sql:1: visits: another declaration has this topic already"),
+        ("-- refresh", "-- publish: topic visits\n-- refresh", f"declarations/sql/counts.sql:3: publish: topic visits: is the topic of {OURS}: choose another"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_by_file_line_and_name(tmp_path: Path, given: str, instead: str, line: str) -> None:
@@ -172,7 +173,8 @@ def test_all_mistakes_are_told_at_once_and_none_that_only_follows(tmp_path: Path
         "declarations/visitors.py:11: VISITORS: deletedat: Entity has no such argument; did you mean deleted_at?",
         "declarations/stores.py:11: VISITORS: stores: column city: '': must not be empty",
         "declarations/visits.py:11: VISITS: day_of: Enrichment has no such argument; did you mean day?",
-        "declarations/sql/counts.sql:2: kyes: unknown; must be one of keys, refresh, publish, check, parameter",
+        "declarations/sql/counts.sql:2: kyes: unknown; must be one of keys, refresh, publish, check, parameter; "
+        "did you mean keys?",
     ]
 
 
@@ -229,7 +231,8 @@ def test_two_tables_do_not_share_one_in_postgres(tmp_path: Path) -> None:
         text = COUNTS.replace("-- refresh", f"-- publish: postgres {target}\n-- refresh")
         (folder / "sql" / f"{name}.sql").write_text(text)
     assert refused(folder) == [
-        "declarations/sql/b.sql:1: counts: another declaration has this table in Postgres already"
+        "declarations/sql/b.sql:3: publish: postgres counts: is the table in Postgres of declarations/sql/a.sql:3: "
+        "choose another"
     ]
 
 
@@ -238,12 +241,12 @@ def test_a_topic_of_the_namespace_is_that_of_the_full_name(tmp_path: Path) -> No
     settings = load_settings(declarations=visits_project(tmp_path, 'name="visits"', full))
     with pytest.raises(DeclarationsError) as error:
         pipeline_of(settings)
-    assert error.value.mistakes == [f"{FACTS}visitors: another declaration has this topic already"]
+    assert error.value.mistakes == [f"{FACTS}topic visitors: is the topic of {THEIRS}: choose another"]
 
 
 def test_topics_of_other_names_need_tables_of_their_own(tmp_path: Path) -> None:
     folder = visits_project(tmp_path, 'name="visits"', 'name="visitors", topic="visits"')
-    assert refused(folder) == [f"{FACTS}bronze.visitors: another declaration has this table already"]
+    assert refused(folder) == [f"{FACTS}table bronze.visitors: is the table of {THEIRS}: choose another"]
 
 
 def test_a_folder_without_declarations_is_none(tmp_path: Path) -> None:

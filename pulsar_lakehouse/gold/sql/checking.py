@@ -11,7 +11,7 @@ from pulsar_lakehouse.contracts.checks import resolve
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
-from pulsar_lakehouse.gold.sql.header import INCREMENTAL
+from pulsar_lakehouse.gold.sql.header import CHECK, INCREMENTAL
 from pulsar_lakehouse.gold.sql.statements import (
     Statement,
     located,
@@ -23,6 +23,7 @@ from pulsar_lakehouse.gold.sql.statements import (
     touched,
 )
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
+from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.spark.comparing import has_map
 from pulsar_lakehouse.tables.declared import NAME, unstorable_names
 from pulsar_lakehouse.tables.lake import Lake
@@ -64,7 +65,7 @@ def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) 
     for column in rows.schema:
         _refuse_column(statement, column)
     for name, check in table.checks.items():
-        resolve({name: check}, over=rows.schema, within=table.at_check(name))
+        resolve({name: check}, over=rows.schema, within=table.at_entry(CHECK, name))
     if table.refresh == INCREMENTAL:
         refuse_full_only(statement, rows)
         try:
@@ -111,6 +112,9 @@ def _nothing_of(
     if columns is None and lake.table(name).exists():
         columns = lake.table(name).schema
     if columns is None:
-        names = ", ".join(sorted(declared)) or "none"
-        raise ConfigurationError(f"{table.at}:1: {name}: no such table; declared tables: {names}")
+        names = sorted({*declared, *known})
+        meant = did_you_mean(name, names)
+        raise ConfigurationError(
+            f"{table.at_source(name)}: {name}: no such table; declared tables: {', '.join(names) or 'none'}{meant}"
+        )
     return lake.spark.createDataFrame([], columns)

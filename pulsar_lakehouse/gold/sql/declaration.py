@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pulsar_lakehouse.contracts.checks import Check
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
-from pulsar_lakehouse.gold.sql.header import A_LITERAL, CHECK, PARAMETER, POSTGRES, TOPIC, read_header
-from pulsar_lakehouse.gold.sql.parsing import literal, name_of, parameters_in, parsed, tables_in
+from pulsar_lakehouse.gold.sql.header import A_LITERAL, PARAMETER, POSTGRES, TOPIC, read_header
+from pulsar_lakehouse.gold.sql.parsing import line_of, literal, name_of, parameters_in, parsed, tables_in
 from pulsar_lakehouse.tables.declared import NAME, Table
 from pulsar_lakehouse.terminal import shown
 
@@ -69,9 +69,14 @@ class SqlTable:
         """The file as errors name it."""
         return shown(self.file)
 
-    def at_check(self, name: str) -> str:
-        """File and line of a check."""
-        return f"{self.at}:{_line_of_entry(self.sql, CHECK, name)}"
+    def at_entry(self, kind: str, name: str = "") -> str:
+        """File and line of an entry of the header, such as a check of this name."""
+        return f"{self.at}:{_line_of_entry(self.sql, kind, name)}"
+
+    def at_source(self, name: str) -> str:
+        """File and line where the SELECT reads a table."""
+        nodes = tables_in(parsed(self.file, self.sql))
+        return f"{self.at}:{next((line_of(node) for node in nodes if name_of(node) == name), 1)}"
 
 
 def declared_in(folder: Path) -> tuple[SqlTable, ...]:
@@ -99,7 +104,7 @@ def read_declaration(file: Path) -> SqlTable:
     sql = file.read_text()
     if not NAME.fullmatch(file.stem):
         raise ConfigurationError(
-            f"{shown(file)}: the file name becomes the table's: use lower-case letters, digits and _"
+            f"{shown(file)}:1: {file.stem}: the file name becomes the table's: use lower-case letters, digits and _"
         )
     header, tree = read_header(file, sql), parsed(file, sql)
     used = parameters_in(tree)
@@ -148,8 +153,8 @@ def _there_are(names: Iterable[str]) -> str:
 
 
 def _line_of_entry(sql: str, kind: str, name: str) -> int:
-    """The number of the header's line for a check or a parameter."""
-    return _line(sql, rf"--\s*{kind}\s+{name}\b")
+    """The number of the header's line for a kind of entry. Checks and parameters have a name."""
+    return _line(sql, rf"--\s*{kind}\s+{name}\b" if name else rf"--\s*{kind}\s*:")
 
 
 def _line(sql: str, pattern: str) -> int:
@@ -160,14 +165,22 @@ def _line(sql: str, pattern: str) -> int:
 def _in_order(tables: Mapping[str, SqlTable]) -> Iterable[SqlTable]:
     done: dict[str, SqlTable] = {}
 
-    def visit(table: SqlTable, above: tuple[str, ...]) -> None:
-        if table.name in above:
-            raise ConfigurationError(f"{table.at}: {table.name} is made from itself")
+    def visit(table: SqlTable, above: tuple[SqlTable, ...]) -> None:
+        if table in above:
+            raise ConfigurationError(_circle(above[above.index(table) :]))
         for source in table.sources:
             if source in tables:
-                visit(tables[source], (*above, table.name))
+                visit(tables[source], (*above, table))
         done.setdefault(table.name, table)
 
     for table in tables.values():
         visit(table, ())
     return done.values()
+
+
+def _circle(tables: Sequence[SqlTable]) -> str:
+    """What is wrong with tables of which each reads the next one, and the last one the first."""
+    first, *others = tables
+    read = [*others, first]
+    more = (f", which reads {it.name} ({of.at_source(it.name)})" for of, it in zip(others, read[1:], strict=True))
+    return f"{first.at_source(read[0].name)}: {first.name} is made from itself: it reads {read[0].name}{''.join(more)}"

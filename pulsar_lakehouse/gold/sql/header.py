@@ -4,18 +4,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 
 from pulsar_lakehouse.contracts.checks import Check, Mode, wrong_with
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.parsing import literal
+from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.tables.declared import NAME
 from pulsar_lakehouse.terminal import shown
 
 INCREMENTAL, FULL = "incremental", "full"
 TOPIC, POSTGRES = "topic", "postgres"
-CHECK, PARAMETER = "check", "parameter"
-ONCE = ("keys", "refresh", "publish")
+CHECK, PARAMETER, PUBLISH = "check", "parameter", "publish"
+ONCE = ("keys", "refresh", PUBLISH)
 KINDS = (*ONCE, CHECK, PARAMETER)
 GONE = "sources"
 """What 0.1.0 had, too."""
@@ -56,14 +58,18 @@ def read_header(file: Path, sql: str) -> Header:
     once = {entry.kind: entry for entry in entries if entry.kind in ONCE}
     for kind in ONCE[:2]:
         if kind not in once:
-            raise ConfigurationError(f"{shown(file)}:1: `-- {kind}: ...` is missing in the header")
+            missing = f"`-- {kind}: ...` is missing in the header"
+            lines = takewhile(lambda line: line.startswith("--"), sql.splitlines())
+            near = [number for number, line in enumerate(lines, 1) if re.match(rf"--\s*{kind}\b(?!\s*:)", line)]
+            why = f": line {near[0]} has no colon after {kind}" if near else ""
+            raise ConfigurationError(f"{shown(file)}:{(near or [1])[0]}: {missing}{why}")
     refresh = once["refresh"]
     if refresh.text not in (INCREMENTAL, FULL):
         raise refresh.wrong(f"refresh: {refresh.text}: must be {INCREMENTAL} or {FULL}")
     return Header(
         keys=_keys(once["keys"]),
         refresh=refresh.text,
-        published=_published(once["publish"]) if "publish" in once else {},
+        published=_published(once[PUBLISH]) if PUBLISH in once else {},
         checks={entry.name: _check(entry) for entry in entries if entry.kind == CHECK},
         parameters={entry.name: _parameter(entry) for entry in entries if entry.kind == PARAMETER},
     )
@@ -89,7 +95,7 @@ def _refuse_form(entry: _Entry) -> None:
     if entry.kind == GONE:
         raise entry.wrong(f"{GONE}: gone since 0.1.0: remove the line; the sources are those that the SELECT reads")
     if entry.kind not in KINDS:
-        raise entry.wrong(f"{entry.kind}: unknown; must be one of {', '.join(KINDS)}")
+        raise entry.wrong(f"{entry.kind}: unknown; must be one of {', '.join(KINDS)}{did_you_mean(entry.kind, KINDS)}")
     if entry.kind in ONCE and (entry.name or entry.mode):
         raise entry.wrong(f"{entry.kind}: must be `-- {entry.kind}: ...`")
     if entry.kind == CHECK and not entry.name:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.errors import SqlglotError
 
+from pulsar_lakehouse.contracts.not_sql import why_not_sql
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.terminal import shown
 
@@ -21,11 +22,10 @@ def parsed(file: Path, sql: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(sql, dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
-        told = error.errors[0] if isinstance(error, ParseError) and error.errors else {}
-        reason = told.get("description") or str(error).partition("\n")[0]
-        if re.search(r"(?i)\bGROUP\s+BY\s+window\s*\(", told.get("start_context") or ""):
+        line, reason = why_not_sql(error, sql)
+        if re.search(r"(?i)\bGROUP\s+BY\s+window\s*\(", sql):
             reason = "put another key before window() in GROUP BY, or parentheses around it"
-        raise ConfigurationError(f"{shown(file)}:{told.get('line', 1)}: not SQL: {reason}") from None
+        raise ConfigurationError(f"{shown(file)}:{line}: not SQL: {reason}") from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise ConfigurationError(f"{shown(file)}:1: the file must have a header and one SELECT")
     for node in tables_in(trees[0]):

@@ -31,7 +31,8 @@ from pulsar_lakehouse.gold.sql.quarantine import clear_quarantine, quarantine
 from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, parse, select, touched
 from pulsar_lakehouse.inspection.table_status import REFRESHES_TABLE
 from pulsar_lakehouse.spark.frames import cached, of_keys, with_columns_of
-from pulsar_lakehouse.tables.declared import FEED, Table, ddl_of
+from pulsar_lakehouse.tables.declared import FEED, Table, ddl_of, made_from
+from pulsar_lakehouse.tables.definitions import keep_definition, refuse_other
 from pulsar_lakehouse.tables.direct import Merge, append_values
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -73,21 +74,25 @@ class Refreshed:
 
 
 def gold_table(table: SqlTable, columns: StructType) -> Table:
-    return Table(name=table.name, columns=ddl_of(columns), properties={"delta.enableChangeDataFeed": "true"})
+    properties = {"delta.enableChangeDataFeed": "true", **made_from(parse(table).definition)}
+    return Table(name=table.name, columns=ddl_of(columns), properties=properties)
 
 
 def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
     """Update the table to what its SELECT returns now. `full` recomputes all of it, whatever is declared.
 
     Raises ConfigurationError, with file and line, if the table can't be refreshed as declared. Raises PermanentError if
-    keys are NULL or not unique, or a check stops it: then the table stays as it was.
+    keys are NULL or not unique, or a check stops it: then the table stays as it was. So it does if it has a column that
+    the SELECT does not have any more.
     """
     statement = parse(table)
     versions = {name: (lake.table(name).id, lake.table(name).version) for name in table.sources}
     sources = {name: lake.table(name).read(version) for name, (_, version) in versions.items()}
     whole = checked(lake, statement, sources)
     _refuse_other_keys(lake, table)
-    lake.create(gold_table(table, whole.schema))
+    made = gold_table(table, whole.schema)
+    refuse_other(lake, made, ())
+    lake.create(made)
     lake.create(REFRESHES)
     last = _last_refresh(lake, statement)
     why_full = "requested" if full else _why_full(statement, last, versions)
@@ -104,6 +109,8 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
         if not done.quarantined:
             clear_quarantine(lake, F.col("table") == table.name)
         _remember(lake, statement, done, versions)
+    if done.kind != FAILED:
+        keep_definition(lake, table.name, statement.definition)
     return done
 
 

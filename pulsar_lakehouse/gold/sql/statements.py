@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from sqlglot import TokenType, exp
 
+from pulsar_lakehouse.contracts.checks import Mode, of_mode
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.header import FULL
@@ -26,6 +27,8 @@ from pulsar_lakehouse.spark.files import java_class
 
 CATALYST = "org.apache.spark.sql.catalyst"
 CHANGED = "_changed"
+ROWS = "rows"
+"""The name, in a definition, of the SELECT without its columns."""
 SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
 """Types for which Delta can skip files by their lowest and highest values."""
 
@@ -78,6 +81,22 @@ class Statement:
             if isinstance(column, exp.Column) and column.table in ("", _joined(self.tree)[0].alias_or_name):
                 bounds[column.name] = (low, high)
         return bounds
+
+    @property
+    def definition(self) -> dict[str, str]:
+        """What the rows of the table are made from, by name, with the values of parameters."""
+        rest = self.tree.copy()
+        if isinstance(rest, exp.Select):
+            rest.set("expressions", [exp.Star()])
+        quarantining = of_mode(self.table.checks, Mode.QUARANTINE)
+        return {
+            "keys": ", ".join(self.table.keys),
+            **{
+                f"column {name}": node.unalias().sql(DIALECT, comments=False) for name, node in self.projections.items()
+            },
+            ROWS: rest.sql(DIALECT, comments=False),
+            **{f"check {name}": check.sql for name, check in quarantining.items()},
+        }
 
     def wrong(self, node: exp.Expr, reason: str) -> ConfigurationError:
         return ConfigurationError(f"{self.table.at}:{line_of(node)}: {reason}")

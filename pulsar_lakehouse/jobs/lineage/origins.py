@@ -120,3 +120,33 @@ def _path(column: exp.Column) -> str:
         path.append(node.expression.name)
         node = node.parent
     return ".".join(path)
+
+
+def deciding(table: SqlTable, known: Mapping[str, Collection[str]]) -> set[Column]:
+    """The columns that a SQL table reads outside of its SELECT lists: they decide which rows there are."""
+    tree = parsed(table.file, table.sql)
+    aliases = {node.alias_or_name.lower(): name_of(node) for node in tree.find_all(exp.Table)}
+    found: set[Column] = set()
+    for node in tree.find_all(exp.Column):
+        if not _is_selected(node):
+            first, *others = _whole_path(node)
+            if first.lower() in aliases and others:
+                found.add((aliases[first.lower()], ".".join(others)))
+            else:
+                names = {name: {each.partition(".")[0] for each in known.get(name, ())} for name in table.sources}
+                of = [name for name in table.sources if first in names[name]]
+                found |= {(name, ".".join((first, *others))) for name in of or table.sources}
+    return found
+
+
+def _is_selected(column: exp.Column) -> bool:
+    """Whether a column is in a SELECT list, and not in a condition, a join or a GROUP BY."""
+    node: exp.Expr = column
+    while node.parent is not None and not isinstance(node.parent, exp.Select):
+        node = node.parent
+    return node.arg_key == "expressions"
+
+
+def _whole_path(column: exp.Column) -> list[str]:
+    """The names in `o.item.price`, whichever of them sqlglot takes for a table."""
+    return [*(part.name for part in column.parts[:-1]), *_path(column).split(".")]

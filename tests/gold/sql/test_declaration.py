@@ -34,7 +34,7 @@ def test_a_table_is_declared_by_its_header(tmp_path: Path) -> None:
         {"few": fail("users < 9"), "some": warn("users > 0")},
         {"most": "100"},
     )
-    assert table.at_check("some").endswith("counts.sql:6")
+    assert table.at_entry("check", "some").endswith("counts.sql:6")
 
 
 def test_the_sources_are_the_tables_that_the_select_reads(tmp_path: Path) -> None:

@@ -23,13 +23,14 @@ from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.sql import refresh as refreshing
 from pulsar_lakehouse.gold.sql.checking import check_declarations
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, read_declaration
-from pulsar_lakehouse.gold.sql.refresh import refresh
+from pulsar_lakehouse.gold.sql.refresh import gold_table, refresh
 from pulsar_lakehouse.gold.sql.statements import narrow, parse, touched
 from pulsar_lakehouse.inspection.table_status import table_statuses
 from pulsar_lakehouse.jobs.steps import declared_columns
 from pulsar_lakehouse.pipeline.loading import refuse
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
+from pulsar_lakehouse.tables.definitions import approve_losses
 from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import fail_after
 from tests.lake import own_home, read
@@ -311,8 +312,8 @@ KEYS = "-- keys: category"
         ([("WHERE", "WERE")], r"x.sql:5: "),
         ([("GROUP BY item.category", "GROUP BY (")], r"x.sql:6: not SQL"),
         ([("keys: category", "keys: item")], "x.sql:1: keys: item is not a column of the SELECT"),
-        ([("gold.enriched_orders", "gold.nothing")], "x.sql:1: gold.nothing: no such table"),
-        ([("gold.enriched_orders", "bronze.nothing")], "x.sql:1: bronze.nothing: no such table"),
+        ([("gold.enriched_orders", "gold.nothing")], "x.sql:4: gold.nothing: no such table"),
+        ([("gold.enriched_orders", "bronze.nothing")], "x.sql:4: bronze.nothing: no such table"),
         (
             [
                 ("keys: category", "keys: line_item_id"),
@@ -421,6 +422,25 @@ def test_keys_are_unique_and_not_null_or_the_table_stays(lake: Lake, tmp_path: P
     by_region = declared(tmp_path, ("keys: category", "keys: category, region"), (COUNT, f"{COUNT}, 'north' AS region"))
     with pytest.raises(LakehouseError, match=r"keys: region is not in gold\.x: keys have changed: declare it under"):
         refresh(Lake(lake.spark, project), by_region)
+
+
+def test_a_column_is_not_lost_by_a_refresh_before_that_is_approved(lake: Lake, tmp_path: Path) -> None:
+    lake = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    create_sources(lake)
+    apply(lake.settings, {"orders": {}}, [("orders", 1, ("pies", 1, 100))])
+    refresh(lake, declared(tmp_path))
+    renamed = declared(tmp_path, (COUNT, "count(*) AS lines"))
+    with pytest.raises(ConfigurationError) as error:
+        refresh(lake, renamed)
+    assert str(error.value) == (
+        "gold.x: orders is probably renamed to lines: new rows would have NULL there: declare it as before or accept "
+        "that by `lakehouse plan --approve`"
+    )
+    assert read(lake.settings, "gold.x") == [{"category": "pies", "orders": 1}]
+    columns = lake.table("gold.x").schema
+    assert approve_losses(lake, gold_table(renamed, columns)) == ["orders"]
+    refresh(lake, renamed)
+    assert read(lake.settings, "gold.x") == [{"category": "pies", "orders": None, "lines": 1}]
 
 
 def test_a_price_that_keeps_its_check_can_be_summed(spark: SparkSession) -> None:
