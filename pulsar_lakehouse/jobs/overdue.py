@@ -1,6 +1,6 @@
 """Facts whose time to find a partner has passed: nothing comes that says so, so each round looks for them.
 
-A request in `quarantine.actions` turns the passing of time into an event, which the enrichment stream reads like others.
+A request in `quarantine.actions` makes the passing of time an event, which the enrichment stream reads like others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,13 +33,9 @@ def expire(settings: Settings, facts: Enrichment) -> None:
 
 
 def _has_overdue(settings: Settings, facts: Enrichment) -> bool:
-    values, conditions = dict[str, object](), []
+    values, conditions = dict[str, object](reason=matches.MISSING), []
     for place, match in enumerate(facts.matches):
-        values |= {
-            f"over{place}": matches.now() - match.wait,
-            f"match{place}": match.awaited,
-            "reason": matches.MISSING,
-        }
+        values |= {f"over{place}": matches.now() - match.wait, f"match{place}": match.awaited}
         waits = f"SELECT 1 FROM unnest(missing) AS each(m) WHERE m.entity = $match{place} AND m.reason = $reason"
         conditions.append(f'"{facts.event_time}" < $over{place} AND EXISTS ({waits})')
     rows = f"SELECT 1 FROM {facts.waiting.name} WHERE {' OR '.join(conditions)} LIMIT 1"

@@ -31,6 +31,7 @@ from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_position
 from tests.oracle_lookups import JOINS, Join, Row, text_of
+from tests.oracle_lookups import Match as OraclesMatch
 from tests.searching import few
 from tests.shop import ENTITIES, joins_of, matches_of
 
@@ -77,7 +78,7 @@ FIRST = Match(
     on="item_category",
     by="category",
     time="created_at",
-    within=("-3 minutes", "2 minutes"),
+    within=("-4 minutes", "3 minutes"),
     lateness="2 minutes",
     name="near",
 )
@@ -86,10 +87,11 @@ ALL = Match(
     on="user_id",
     by="parent_user_id",
     time="created_at",
-    within=("-5 minutes", "5 minutes"),
+    within=("-12 minutes", "12 minutes"),
     each="all",
     required=False,
 )
+MATCHED = replace(ORDERS, matches=(FIRST, ALL, replace(FIRST, name="left", required=False)))
 LOOKUPS = {
     "state is required": with_lookups(USER, KIND),
     "no state is required": with_lookups(USER, ITEM, required=False),
@@ -177,13 +179,20 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
     as_of=st.frozensets(st.sampled_from(["users", "items"])),
     optional=st.frozensets(st.sampled_from(["users", "items"])),
     max_merges=st.integers(1, 5),
+    matched=st.frozensets(st.sampled_from([each.name for each in MATCHED.matches])),
 )
 def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
-    messages: list[Message], cuts: list[int], as_of: frozenset[str], optional: frozenset[str], max_merges: int
+    messages: list[Message],
+    cuts: list[int],
+    as_of: frozenset[str],
+    optional: frozenset[str],
+    max_merges: int,
+    matched: frozenset[str],
 ) -> None:
-    """The oracle, with which the tables are compared, has this property. No order comes twice.
+    """The oracle, with which the tables are compared, has this property. No order comes twice, and time passes.
 
-    Each order is joined with the same survivor in the end, and with the same state if all joins are as of a time.
+    Each order is joined with the same survivor and the same partners in the end, and with the same state if all joins
+    are as of a time.
     """
     once = {each.key if each.topic == "orders" else index: each for index, each in enumerate(messages)}
     placed = numbered(once.values())
@@ -194,10 +203,14 @@ def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
     if "users" in as_of:  # a latest row has the keys of the time when it was looked up
         joins[0] = replace(joins[0], follows_merges=False)
         joins.append(replace(joins[0], name="parent", on=("user.parent_user_id",)))
-    whole, parts = (Oracle(joins=joins) for _ in range(2))
+    matches = [each for each in matches_of(MATCHED) if each.name in matched]
+    whole, parts = (Oracle(joins=joins, matches=matches) for _ in range(2))
     whole.run(placed)
-    for start, end in pairwise(sorted({0, *cuts, len(placed)})):
-        parts.run(placed[start:end])
+    for number, (start, end) in enumerate(pairwise(sorted({0, *cuts, len(placed)}))):
+        parts.run(placed[start:end], now=at(10 * number))
+    parts.run([])
+    for match in matches:
+        assert partners(parts.gold, match) == partners(whole.gold, match)
     if as_of == {"users", "items"}:
         assert by_position(parts.gold) == by_position(whole.gold)
     assert ways(parts.gold, joins) == ways(whole.gold, joins)
@@ -210,6 +223,10 @@ def ways(orders: Iterable[Row], joins: Sequence[Join]) -> list[tuple[object, ...
         (order["position"], order.get("user_merged"), *(join.key_in(order[join.name]) for join in joins))
         for order in by_position(orders)
     ]
+
+
+def partners(orders: Iterable[Row], match: OraclesMatch) -> list[object]:
+    return [order[match.name] for order in by_position(orders)]
 
 
 def positions(orders: Iterable[Row]) -> set[Position]:
