@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.envelopes import Debezium
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+    from pulsar_lakehouse.gold.enrichment.match import Match
     from pulsar_lakehouse.silver.entity import Entity
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Entity",
     "KeyEncoding",
     "Lookup",
+    "Match",
     "Topic",
     "fail",
     "quarantine",
@@ -30,6 +32,7 @@ _MODULES = {
     "contracts.envelopes": ("Debezium",),
     "contracts.topics": ("Encoding", "KeyEncoding", "Topic"),
     "gold.enrichment.declaration": ("Enrichment", "Lookup"),
+    "gold.enrichment.match": ("Match",),
     "silver.entity": ("Entity",),
 }
 

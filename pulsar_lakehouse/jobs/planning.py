@@ -50,7 +50,7 @@ def resolve(lake: Lake, project: Project) -> dict[str, StructType]:
     pipeline = project.pipeline
     wrong: list[str] = []
     entities = tuple(_right(pipeline.entities, partial(unresolved_entity, lake.spark), project, wrong))
-    joined = (each for each in pipeline.enrichments if all(lookup.entity in entities for lookup in each.lookups))
+    joined = (each for each in pipeline.enrichments if all(join.entity in entities for join in each.joins))
     enrichments = tuple(_right(joined, partial(unresolved_enrichment, lake.spark), project, wrong))
     columns = declared_columns(replace(pipeline, entities=entities, enrichments=enrichments))
     unknown = _tables(pipeline.entities, pipeline.enrichments) - columns.keys()
@@ -84,8 +84,8 @@ def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict
         if entity.keeps_history and not lake.table(entity.history.name).is_created():
             by_table[entity.history.name] = [_new(entity.history)]
     for facts in pipeline.enrichments:
-        gold = facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
-        joined = [each.name for each in facts.lookups]
+        gold = facts.gold({each.name: each.entity.table.schema for each in facts.joins})
+        joined = [each.name for each in facts.joins]
         by_table[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, gold.name, joined=joined))
     for declared in pipeline.sql_tables:
         by_table[declared.name] = list(_changes_in_sql(lake, declared, in_sql[declared.name]))

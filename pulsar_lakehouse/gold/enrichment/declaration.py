@@ -168,6 +168,16 @@ class Lookup:
         }
 
     @property
+    def said(self) -> str:
+        """How rows are joined, in words."""
+        return f"by {' and '.join(self.paths)}, {self.join}"
+
+    @property
+    def kind(self) -> str:
+        """What messages call it."""
+        return "lookup"
+
+    @property
     def is_as_of(self) -> bool:
         return self.join == "as_of"
 

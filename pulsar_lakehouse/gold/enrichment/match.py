@@ -56,7 +56,7 @@ class Match:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.entity.name)
-        if len(self.columns) != len(self.paths):
+        if not self.paths or len(self.columns) != len(self.paths):
             columns = " and ".join(", ".join(each) or "none" for each in (self.paths, self.columns))
             raise ConfigurationError(f"match {self.name}: on and by: {columns}: must be as many columns, one or more")
         for what, name in (*(("by", each) for each in self.columns), ("time", self.time)):
@@ -109,8 +109,18 @@ class Match:
         return self.span[1] + self._duration("lateness", self.lateness)
 
     @property
+    def kind(self) -> str:
+        """What messages call it."""
+        return "match"
+
+    @property
     def table(self) -> str:
         return self.entity.table.name
+
+    @property
+    def may_be_purged(self) -> bool:
+        """Whether the entity can lose a row that is a partner: one that says itself until when it is kept."""
+        return self.entity.deleted_at != "NULL"
 
     @property
     def awaited(self) -> str:
@@ -148,7 +158,7 @@ class Match:
 
     @property
     def said(self) -> str:
-        """The join in words."""
+        """How rows are joined, in words."""
         low, high = (self.within, "") if isinstance(self.within, str) else self.within
         between = f"within {low}" if not high else f"from {low} to {high}"
         same = " and ".join(on if on == by else f"{on} = {by}" for on, by in zip(self.paths, self.columns, strict=True))

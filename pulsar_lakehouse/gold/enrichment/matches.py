@@ -44,7 +44,7 @@ def with_partners(
     wanted = source.select("position", F.col(event_time).alias("_at"), *_named(match))
     rows = _rows_near(pinned, wanted, match) if few else pinned.rows
     partners = _partners(wanted, rows, match)
-    if may_be_purged(match) and CURRENT in facts.columns:
+    if match.may_be_purged and CURRENT in facts.columns:
         partners = partners.union(_purged(facts, pinned, match))
     found = partners.groupBy("position").agg(_gathered(match).alias(match.name))
     joined = facts.join(F.broadcast(found) if few else found, on="position", how="left")
@@ -109,11 +109,6 @@ def _gathered(match: Match) -> Column:
     pairs = F.collect_list(F.struct("_order", "_row"))
     in_order = F.array_sort(pairs, lambda a, b: F.when(a["_order"] < b["_order"], -1).otherwise(1))
     return F.transform(in_order, lambda each: each["_row"])
-
-
-def may_be_purged(match: Match) -> bool:
-    """Whether the entity can lose a row that is a partner: one that says itself until when it is kept."""
-    return match.entity.deleted_at != "NULL"
 
 
 def _purged(facts: DataFrame, pinned: Pinned, match: Match) -> DataFrame:

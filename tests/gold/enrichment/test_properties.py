@@ -78,8 +78,8 @@ FIRST = Match(
     on="item_category",
     by="category",
     time="created_at",
-    within=("-4 minutes", "3 minutes"),
-    lateness="2 minutes",
+    within=("-9 minutes", "6 minutes"),
+    lateness="1 minute",
     name="near",
 )
 ALL = Match(
