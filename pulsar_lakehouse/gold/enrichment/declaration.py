@@ -372,7 +372,7 @@ class Enrichment:
 
     @property
     def waiting(self) -> Table:
-        """Facts whose state is not there yet. `reason` says in words what they lack, and `missing` which keys.
+        """Facts whose state or partner is not there. `reason` says in words what they lack, and `missing` which keys.
 
         `merged` are the merged keys that led to a missing key, and `via` the keys of earlier lookups that did. If one
         of all these keys changes, the fact is retried.
@@ -441,7 +441,8 @@ ACTIONS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message."""
+"""What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message. `expire` says that
+there are waiting facts whose time to find a partner is over."""
 
 BACKFILLS = Table(
     name="gold.backfills",

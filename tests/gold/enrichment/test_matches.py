@@ -1,10 +1,9 @@
 """Payments of orders: which are partners, how orders wait for them, and what changes when they come, change or go."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import functions as F
@@ -19,7 +18,6 @@ from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.limits import FEW
-from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.purge import purge
 from pulsar_lakehouse.tables.lake import Lake
@@ -44,13 +42,16 @@ INVOICES = Enrichment(
     lookups=(),
     matches=(PAYMENT,),
 )
-LEFT = replace(INVOICES, matches=(replace(PAYMENT, required=False),))
 ALL = replace(INVOICES, matches=(replace(PAYMENT, each="all"),))
 
 
 def invoice(id: int, *, place: int, number: int | None = None, when: float = 0) -> Message:
     payload = {"id": id, "invoiceId": id if number is None else number, "at": millis(at(when))}
     return message("invoices", payload, key=None, when=when, place=place)
+
+
+def nameless_invoice(id: int, *, place: int) -> Message:
+    return message("invoices", {"id": id, "at": millis(at(0))}, key=None, place=place)
 
 
 def paid(
@@ -60,33 +61,28 @@ def paid(
     return message("payments", payload, key=str(id), when=when if changed is None else changed, place=place)
 
 
-Rounds = Callable[..., dict[str, Any]]
+@dataclass
+class World:
+    """A project with one kind of facts, whose clock tests turn."""
 
+    lake: Lake
+    facts: Enrichment
 
-@pytest.fixture
-def rounds(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
-    """Lands, merges and enriches messages at some minute; returns the partners by invoice, and why others wait."""
-    own = own_home(lake.settings, tmp_path)
+    def run(self, *messages: Message, minute: float) -> dict[int, Any]:
+        """Lands, merges and enriches messages at a minute: by invoice, its partners, or why it waits."""
+        entity, name = self.facts.matches[0].entity, self.facts.waiting.name
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(matching, "now", lambda: at(minute))
+            land_literally(self.lake, messages, [entity.topic, self.facts.topic])
+            catch_up(self.lake.settings, merging(self.lake, [entity]))
+            catch_up(self.lake.settings, enriching(self.lake, [self.facts]))
+        assert reconcile_facts(self.lake, self.facts).holds
+        in_gold = {row["id"]: keys_of(row["paid"]) for row in self.gold}
+        return in_gold | {row["id"]: row["reason"] for row in read(self.lake.settings, name)}
 
-    def run(facts: Enrichment, *messages: Message, minute: float = 10, entity: Entity | None = None) -> dict[str, Any]:
-        monkeypatch.setattr(matching, "now", lambda: at(minute))
-        lands(Lake(lake.spark, own), facts, *messages)
-        return placed(own, facts)
-
-    return run
-
-
-def lands(lake: Lake, facts: Enrichment, *messages: Message) -> None:
-    entity = facts.matches[0].entity
-    land_literally(lake, messages, [entity.topic, facts.topic])
-    catch_up(lake.settings, merging(lake, [entity]))
-    catch_up(lake.settings, enriching(lake, [facts]))
-    assert reconcile_facts(lake, facts).holds
-
-
-def placed(own: Settings, facts: Enrichment) -> dict[str, Any]:
-    gold, waiting = (read(own, name) for name in (facts.gold_table, facts.waiting.name))
-    return {row["id"]: keys_of(row["paid"]) for row in gold} | {row["id"]: row["reason"] for row in waiting}
+    @property
+    def gold(self) -> list[dict[str, Any]]:
+        return read(self.lake.settings, self.facts.gold_table)
 
 
 def keys_of(partners: Any) -> Any:
@@ -95,108 +91,92 @@ def keys_of(partners: Any) -> Any:
     return partners and partners["id"]
 
 
-def test_either_side_can_come_first(rounds: Rounds) -> None:
-    assert rounds(INVOICES, invoice(1, place=1), paid(20, 2, place=1)) == {1: "paid missing"}
-    assert rounds(INVOICES, invoice(2, place=2), paid(10, 1, place=2)) == {1: 10, 2: 20}
+def world(lake: Lake, home: Path, facts: Enrichment) -> World:
+    return World(Lake(lake.spark, own_home(lake.settings, home)), facts)
 
 
-def test_a_partner_that_comes_twice_is_one(rounds: Rounds) -> None:
-    assert rounds(ALL, invoice(1, place=1), paid(10, 1, place=1), paid(10, 1, place=2)) == {1: [10]}
-    assert rounds(ALL, paid(10, 1, place=3), invoice(1, place=2)) == {1: [10]}
-
-
-def test_both_ends_of_the_interval_count(rounds: Rounds) -> None:
-    early, late = (paid(place, 1, when=when, place=place) for place, when in ((1, -5.001), (2, 60.001)))
-    first, last = (paid(place, 1, when=when, place=place) for place, when in ((3, -5), (4, 60)))
-    assert rounds(ALL, invoice(1, place=1), early, late) == {1: "paid missing"}
-    assert rounds(ALL, last, first) == {1: [3, 4]}
-
-
-def test_partners_are_in_the_order_of_their_times_and_then_of_their_keys(rounds: Rounds) -> None:
-    payments = [paid(id, 1, when=when, place=id) for id, when in ((30, 2), (9, 2), (4, 3))]
-    assert rounds(ALL, invoice(1, place=1), *payments) == {1: [9, 30, 4]}
-    assert rounds(ALL, paid(50, 1, when=1, place=60)) == {1: [50, 9, 30, 4]}
-
-
-def test_the_first_partner_is_the_earliest_one_whenever_it_comes(rounds: Rounds) -> None:
-    assert rounds(INVOICES, invoice(1, place=1), paid(10, 1, when=9, place=1)) == {1: 10}
-    assert rounds(INVOICES, paid(11, 1, when=8, place=2), paid(12, 1, when=10, place=3)) == {1: 11}
-
-
-def test_a_partner_that_changes_corrects_the_facts_that_it_had_and_those_that_it_has(
-    rounds: Rounds, lake: Lake, tmp_path: Path
+def test_an_invoice_has_the_first_payment_of_those_that_came_and_waits_until_there_is_one(
+    lake: Lake, tmp_path: Path
 ) -> None:
-    """Payment 10 is of another amount, and then of invoice 2."""
-    rounds(INVOICES, invoice(1, place=1), invoice(2, place=2), paid(10, 1, place=1))
-    assert rounds(INVOICES, paid(10, 1, place=2, changed=2, cents=7)) == {1: 10, 2: "paid missing"}
-    [row] = read(own_home(lake.settings, tmp_path), INVOICES.gold_table)
-    assert row["paid"]["cents"] == 7
-    assert rounds(INVOICES, paid(10, 2, place=3, changed=3)) == {1: "paid missing", 2: 10}
-    assert rounds(INVOICES, paid(10, 2, when=90, place=4, changed=4)) == {1: "paid missing", 2: "paid missing"}
+    """Payment 20 comes before its invoice, and 10 after it.
+
+    40 is of invoice 4, and then of 5. 61 is before 60, and 62 after it. 70 is of another amount later. 80 names no
+    invoice. Of invoice 8 the number is missing, and of 11 it is none that a payment can have. 3 and 30 come twice.
+    """
+    of = world(lake, tmp_path, INVOICES)
+    named = [invoice(id, place=id) for id in (1, 3, 4, 5, 6, 7)]
+    nameless = [nameless_invoice(8, place=8), invoice(11, number=2**40, place=11), paid(80, None, place=8)]
+    payments = [paid(id, id // 10, when=9, place=id) for id in (20, 30, 40, 60, 70)]
+    assert of.run(*named, *nameless, *payments, minute=60) == {
+        **{1: "paid missing", 3: 30, 4: 40, 5: "paid missing", 6: 60, 7: 70},
+        **{8: None, 11: None},
+    }
+    again = [invoice(3, place=101), paid(30, 3, when=9, place=102)]
+    others = [paid(10, 1, place=103), invoice(2, place=104), paid(40, 5, when=9, changed=10, place=105)]
+    nearer = [paid(61, 6, when=8, place=106), paid(62, 6, when=10, place=107)]
+    dearer = [paid(70, 7, when=9, changed=10, place=108, cents=7), invoice(9, place=109)]
+    expired = {4: "paid expired", 9: "paid expired"}
+    assert of.run(*again, *others, *nearer, *dearer, minute=61) == {
+        **{1: 10, 2: 20, 3: 30, 5: 40, 6: 61, 7: 70, 8: None, 11: None},
+        **expired,
+    }
+    assert [row["paid"]["cents"] for row in of.gold if row["id"] == 7] == [7]
+    late = paid(90, 9, place=201)
+    assert of.run(late, minute=62) == {
+        1: 10,
+        2: 20,
+        3: 30,
+        4: "paid expired",
+        5: 40,
+        6: 61,
+        7: 70,
+        8: None,
+        9: 90,
+        11: None,
+    }
+    # There is nothing to ask for any more.
+    asked = [(row["action"], row["topic"], row["position"]) for row in read(of.lake.settings, ACTIONS.name)]
+    assert asked == [("expire", "invoices", None)]
 
 
-def test_a_partner_that_is_deleted_is_none(rounds: Rounds) -> None:
-    assert rounds(LEFT, invoice(1, place=1), paid(10, 1, place=1), minute=10) == {1: 10}
-    assert rounds(LEFT, tombstone("payments", "10", when=5, place=2), minute=10) == {1: "paid missing"}
-    assert rounds(LEFT, minute=61) == {1: None}
-
-
-def test_a_fact_without_partner_is_told_to_have_none_when_its_interval_is_over(rounds: Rounds) -> None:
-    assert rounds(INVOICES, invoice(1, place=1), minute=60) == {1: "paid missing"}
-    assert rounds(INVOICES, minute=61) == {1: "paid expired"}
-    assert rounds(INVOICES, paid(10, 1, place=1), minute=62) == {1: 10}
-
-
-def test_a_fact_that_needs_no_partner_goes_to_gold_when_its_interval_is_over(rounds: Rounds) -> None:
-    assert rounds(LEFT, invoice(1, place=1), minute=60) == {1: "paid missing"}
-    assert rounds(LEFT, minute=61) == {1: None}
-    assert rounds(LEFT, invoice(2, place=2), minute=61) == {1: None, 2: None}
-    assert rounds(LEFT, paid(10, 1, place=1), minute=62) == {1: 10, 2: None}
-
-
-def test_time_that_passes_is_asked_for_once(rounds: Rounds, lake: Lake, tmp_path: Path) -> None:
-    rounds(INVOICES, invoice(1, place=1), minute=60)
-    rounds(INVOICES, minute=61)
-    rounds(INVOICES, minute=62)
-    asked = read(own_home(lake.settings, tmp_path), ACTIONS.name)
-    assert [(row["action"], row["topic"], row["position"]) for row in asked] == [("expire", "invoices", None)]
-
-
-def test_a_fact_that_names_no_partner_waits_for_none(rounds: Rounds) -> None:
-    """Number 2**40 is none of an invoice that payments have."""
-    nameless = invoice(1, place=1)._replace(payload=b'{"id": 1, "at": %d}' % millis(at(0)))
-    assert rounds(INVOICES, nameless, invoice(2, number=2**40, place=2), paid(10, None, place=1)) == {1: None, 2: None}
-
-
-def test_a_late_partner_corrects_only_facts_of_some_days(rounds: Rounds) -> None:
-    facts = replace(LEFT, correction_days=1)
-    assert rounds(facts, invoice(1, place=1), invoice(2, place=2, when=2000), minute=9000) == {1: None, 2: None}
-    late = [paid(id, id, when=when, changed=2400, place=id) for id, when in ((1, 1), (2, 2001))]
-    assert rounds(facts, *late, minute=9000) == {1: None, 2: 2}
+def test_an_invoice_that_needs_no_payment_goes_to_gold_when_none_can_come_any_more(lake: Lake, tmp_path: Path) -> None:
+    """Payments 20 and 21 are just out of the interval, and 22 and 23 just within. 40 is deleted."""
+    of = world(lake, tmp_path, replace(ALL, matches=(replace(ALL.matches[0], required=False),), correction_days=1))
+    named = [invoice(id, place=id) for id in (1, 2, 3, 4, 5)]
+    payments = [paid(20, 2, when=-5.001, place=20), paid(21, 2, when=60.001, place=21), paid(40, 4, place=40)]
+    of_third = [paid(id, 3, when=when, place=id) for id, when in ((30, 2), (9, 2), (4, 3))]
+    assert of.run(*named, *payments, *of_third, minute=60) == {
+        **{1: "paid missing", 2: "paid missing", 3: [9, 30, 4], 4: [40], 5: "paid missing"}
+    }
+    more = [tombstone("payments", "40", when=5, place=41), paid(50, 3, when=1, place=50)]
+    assert of.run(*more, invoice(6, when=2000, place=6), minute=9000) == {
+        **{1: None, 2: None, 3: [50, 9, 30, 4], 4: None, 5: None, 6: None}
+    }
+    late = [paid(10, 1, place=110), paid(22, 2, when=-5, place=122), paid(23, 2, when=60, place=123)]
+    # What is published at minute 2400 is too late for invoice 5, which is of the day before.
+    too_late = [paid(51, 5, changed=2400, place=151), paid(60, 6, when=2001, changed=2400, place=160)]
+    assert of.run(*late, *too_late, minute=9000) == {
+        **{1: [10], 2: [22, 23], 3: [50, 9, 30, 4], 4: None, 5: None, 6: [60]}
+    }
 
 
 KEPT = replace(PAYMENTS, deleted_at="timestampadd(DAY, 2, paidAt)", keep_deleted=0)
 """Payments that are purged after two days: long before these tests run."""
 
 
-def test_a_partner_stays_in_gold_after_its_entity_has_purged_it(rounds: Rounds, lake: Lake, tmp_path: Path) -> None:
-    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
-    facts = replace(ALL, matches=(replace(ALL.matches[0], entity=KEPT),))
-    assert rounds(facts, invoice(1, place=1), paid(10, 1, place=1)) == {1: [10]}
-    assert purge(own, KEPT) == 1
-    assert rounds(facts, paid(11, 1, when=0, place=2)) == {1: [11, 10]}
-    assert backfill(own, facts, Scope()).unchanged == 1
-
-
-def test_a_backfill_of_a_partner_finds_its_facts(rounds: Rounds, lake: Lake, tmp_path: Path) -> None:
-    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
-    for facts in (ALL, INVOICES):
-        rounds(facts, invoice(1, place=1), invoice(2, place=2), paid(10, 1, place=1), paid(20, 2, place=2))
-        assert backfill(own, facts, Scope(entity="payments", key="10")).unchanged == 1
+def test_a_payment_stays_in_gold_after_it_was_purged(lake: Lake, tmp_path: Path) -> None:
+    """Also where the fact is decided again, as another payment comes, or a backfill finds it by its key."""
+    of = world(lake, tmp_path, replace(ALL, matches=(replace(ALL.matches[0], entity=KEPT),)))
+    of.run(invoice(1, place=1), invoice(2, place=2), paid(10, 1, place=1), paid(20, 2, place=2), minute=10)
+    assert purge(of.lake, KEPT) == 2
+    assert of.run(paid(11, 1, when=0, place=3), minute=10) == {1: [11, 10], 2: [20]}
+    assert backfill(of.lake, of.facts, Scope(entity="payments", key="10")).unchanged == 1
 
 
 @pytest.mark.parametrize("each", ["first", "all"])
-def test_few_facts_find_what_many_find(lake: Lake, tmp_path: Path, each: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_facts_find_what_many_find(
+    lake: Lake, tmp_path: Path, each: Literal["first", "all"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(matching, "now", lambda: at(0))
     own = Lake(lake.spark, own_home(lake.settings, tmp_path))
     facts = replace(INVOICES, matches=(replace(PAYMENT, each=each),))
