@@ -45,7 +45,7 @@ print(sql("SELECT CAST(hour AS VARCHAR), city, cents FROM gold.revenue_by_hour")
 
 @pytest.mark.spark
 def test_the_project_of_the_page_joins_what_it_says(tmp_path: Path) -> None:
-    """Order 2 is paid a minute too late, and then in time. Order 3 waits for its customer, but no more for a payment."""
+    """Order 2 is paid a minute too late, and then in time. Order 3 waits for its customer, but for no payment."""
     page = ROOT / "docs" / "joins.md"
     project, _ = blocks(page, "python")
     *_, revenue = blocks(page, "sql")

@@ -138,7 +138,7 @@ def matched(**given: str) -> str:
         (f"lookups=({A_LOOKUP},)", matched(by="name"), f"{FACTS}match first: by name: is no column of visitors; there are id, city"),
         (f"lookups=({A_LOOKUP},)", matched(on="visitor"), f"{FACTS}visits: match first is on visitor, which is no column; there are id, visitor_id, visited_at"),
         (f"lookups=({A_LOOKUP},)", matched(each="last"), f'{FACTS}match first: each: last: must be "first" or "all"'),
-        (f"lookups=({A_LOOKUP},)", matched(late="1 day"), f"{FACTS}late: Match has no such argument; did you mean lateness?"),
+        (f"lookups=({A_LOOKUP},)", matched(latness="1 day"), f"{FACTS}latness: Match has no such argument; did you mean lateness?"),
         (f"lookups=({A_LOOKUP},)", matched(name="First"), f"{FACTS}match First: must be named in lower case, such as user: gold has a column of that name"),
         (f"({A_LOOKUP},)", f"({A_LOOKUP}, {A_LOOKUP})", f"{FACTS}visits: a column of lookup visitor can't be named visitor, which is a column of lookup visitor"),
         ('on="visitor_id"', 'on="visitor"', f"{FACTS}visits: lookup visitor is on visitor, which is no column; there are id, visitor_id, visited_at"),
