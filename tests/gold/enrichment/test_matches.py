@@ -15,9 +15,11 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.lookups import look_up
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.forget import forget
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.limits import FEW
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.purge import purge
 from pulsar_lakehouse.tables.lake import Lake
@@ -171,6 +173,18 @@ def test_a_payment_stays_in_gold_after_it_was_purged(lake: Lake, tmp_path: Path)
     assert purge(of.lake, KEPT) == 2
     assert of.run(paid(11, 1, when=0, place=3), minute=10) == {1: [11, 10], 2: [20]}
     assert backfill(of.lake, of.facts, Scope(entity="payments", key="10")).unchanged == 1
+
+
+def test_a_payment_that_is_erased_leaves_its_invoice_which_stays(lake: Lake, tmp_path: Path) -> None:
+    """Invoice 1 is paid by another one, too. Time has passed for 2."""
+    of = world(lake, tmp_path, replace(ALL, matches=(*ALL.matches, replace(PAYMENT, required=False, name="first"))))
+    of.run(invoice(1, place=1), paid(10, 1, place=1), paid(11, 1, when=2, place=2), minute=10)
+    of.run(invoice(2, place=2), paid(20, 2, place=3), minute=10)
+    pipeline = Pipeline(entities=(PAYMENTS,), enrichments=(of.facts,), sql_tables=())
+    for key in ("10", "20"):
+        forget(of.lake, pipeline, PAYMENTS, key, now=False)
+    assert of.run(minute=62) == {1: [11], 2: "paid expired"}
+    assert [row["first"]["id"] for row in of.gold] == [11]
 
 
 @pytest.mark.parametrize("each", ["first", "all"])
