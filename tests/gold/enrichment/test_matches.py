@@ -182,6 +182,7 @@ def test_a_payment_stays_in_gold_after_it_was_purged(lake: Lake, tmp_path: Path)
     assert backfill(of.lake, of.facts, Scope(entity="payments", key="10")).unchanged == 1
 
 
+@pytest.mark.long
 def test_a_payment_that_is_erased_leaves_its_invoice_which_stays(lake: Lake, tmp_path: Path) -> None:
     """Invoice 1 is paid by another one, too."""
     of = world(lake, tmp_path, replace(ALL, matches=(*ALL.matches, replace(PAYMENT, required=False, name="first"))))
