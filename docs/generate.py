@@ -30,6 +30,7 @@ from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
 from pulsar_lakehouse.gold.sql.refresh import REFRESHES
 from pulsar_lakehouse.jobs.metrics import FIGURES
@@ -126,7 +127,7 @@ def _declarations() -> Iterator[str]:
     yield "# Declarations\n"
     yield "The folder `declarations/` says what a pipeline is made of: topics, entities and enrichments in Python, and"
     yield "a SQL file for each table that is made from other tables.\n"
-    for declared in (Topic, Entity, Postgres, Files, DeltaTable, Enrichment, Lookup):
+    for declared in (Topic, Entity, Postgres, Files, DeltaTable, Enrichment, Lookup, Match):
         yield f"## {declared.__name__}\n\n`from pulsar_lakehouse import {declared.__name__}`\n"
         yield f"{inspect.getdoc(declared)}\n"
         docs = documented(declared)
@@ -204,13 +205,13 @@ def _declared_tables() -> Iterator[tuple[Table, str]]:
             )
     for enrichment in SHOP.enrichments:
         facts = enrichment.topic.name
-        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
+        states = {each.name: each.entity.table.schema for each in enrichment.joins}
         yield enrichment.gold(states), f"`{facts}` joined with their state, a row each."
         yield enrichment.waiting, f"`{facts}` that wait for state, and for which."
         yield enrichment.duplicates, f"`{facts}` that came again, with the position of the first."
         yield enrichment.discarded, f"`{facts}` that waited until somebody discarded them."
     yield MALFORMED, "Messages of any topic that break its contract or fail a check, with the reason."
-    yield ACTIONS, "What people asked to be done with messages in quarantine."
+    yield ACTIONS, "What people asked to be done with messages in quarantine, and when intervals were over."
     yield BACKFILLS, "Requests to recompute facts, and what came of them."
     yield SQL_ROWS, "Rows of a declared table on which its SQL fails, or that fail a check, with the reason."
     yield REFRESHES, "What each refresh of a declared table has read."

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+    from pulsar_lakehouse.gold.enrichment.match import Match
     from pulsar_lakehouse.silver.entity import Entity
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Files",
     "KeyEncoding",
     "Lookup",
+    "Match",
     "Postgres",
     "Topic",
     "fail",
@@ -35,6 +37,7 @@ _MODULES = {
     "contracts.sources": ("DeltaTable", "Files", "Postgres"),
     "contracts.topics": ("Encoding", "KeyEncoding", "Topic"),
     "gold.enrichment.declaration": ("Enrichment", "Lookup"),
+    "gold.enrichment.match": ("Match",),
     "silver.entity": ("Entity",),
 }
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from tests.oracle_lookups import JOINS, REASONS, Join, Row, Versions, awaited, found, names_of, text_of, waits
+from tests.oracle_lookups import JOINS, REASONS, Join, Match, Row, Versions, awaited, found, names_of, text_of, waits
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+"""A time after that of all messages."""
 
 # The contracts: the type of each field, with "!" if it is required. Times are in epoch milliseconds.
 CONTRACTS: Mapping[str, Mapping[str, str]] = {
@@ -83,6 +85,8 @@ class Message(NamedTuple):
 class Oracle:
     joins: Sequence[Join] = JOINS
     """The lookups of orders, in order."""
+    matches: Sequence[Match] = ()
+    """Their interval joins."""
     sequence_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns that order its messages before their event time does."""
     ignoring: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -98,9 +102,14 @@ class Oracle:
     malformed: set[tuple[str, Position]] = field(default_factory=set)
     _versions: dict[tuple[str, str | None], list[Row]] = field(default_factory=dict)
     _first: dict[tuple[int, int], Position] = field(default_factory=dict)
+    _now: datetime = EPOCH
 
-    def run(self, messages: Iterable[Message], *, again: bool = False) -> "Oracle":
-        """Run one round: land all of `messages`, merge, enrich. `again` if the checkpoints were lost before it."""
+    def run(self, messages: Iterable[Message], *, again: bool = False, now: datetime = LATER) -> "Oracle":
+        """Run one round: land all of `messages`, merge, enrich. `again` if the checkpoints were lost before it.
+
+        `now` is the time of the round, by which intervals are over.
+        """
+        self._now = now
         landed = list(messages)
         before = {} if again else {key: list(versions) for key, versions in self._versions.items()}
         for message in landed:
@@ -174,17 +183,28 @@ class Oracle:
             for entity, key in awaited(order)
             for join in self.joins
             if join.entity == entity
-        )
+        ) or any(self._is_news_of(match, order, before) for match in self.matches)
+
+    def _is_news_of(self, match: Match, order: Row, before: Versions) -> bool:
+        """Whether rows near the order have changed, or its interval is over since."""
+        [*waits] = [state["reason"] for state in order["missing"] if state["entity"] == f"match {match.name}"]
+        is_changed = match.near(order, self._versions) != match.near(order, before)
+        is_over = "missing" in waits and order["created_at"] + match.wait < self._now
+        return bool(waits) and (is_changed or is_over)
 
     def _is_settled(self, order: Row) -> bool:
         """Whether an order in gold still has the right state. With a `latest` join, any version of the key will do."""
         joined = self._joined(order, held=order)
-        return "missing" not in joined and all(
-            order[join.name] == joined[join.name]
-            if join.is_as_of
-            else join.key_in(order[join.name]) == join.key_in(joined[join.name])
-            and all(order[name] == joined[name] for name in names_of(join)[1:])
-            for join in self.joins
+        return (
+            "missing" not in joined
+            and all(
+                order[join.name] == joined[join.name]
+                if join.is_as_of
+                else join.key_in(order[join.name]) == join.key_in(joined[join.name])
+                and all(order[name] == joined[name] for name in names_of(join)[1:])
+                for join in self.joins
+            )
+            and all(order[match.name] == joined[match.name] for match in self.matches)
         )
 
     def lacks(self, order: Row) -> dict[str, Row]:
@@ -197,12 +217,15 @@ class Oracle:
         states, lacks = found(order, self.joins, self._versions, held)
         required = {join.name for join in self.joins if join.required}
         needed = {name: state for name, state in lacks.items() if name in required}
+        for match in self.matches:
+            states[match.name], lack = match.found(order, self._versions, self._now)
+            needed |= {match.name: lack} if lack else {}
         if needed and held:
             return self._joined(order)
         return waits(needed) if needed else states
 
     def _enrich(self, orders: Iterable[Row], *, in_gold: bool = False) -> None:
-        added = {name for join in self.joins for name in names_of(join)}
+        added = {name for join in self.joins for name in names_of(join)} | {match.name for match in self.matches}
         for order in orders:
             fact = {name: value for name, value in order.items() if name not in (*REASONS, *added)}
             joined = self._joined(fact, held=order if in_gold else None)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 Row = dict[str, Any]
@@ -60,6 +60,45 @@ class Join:
             merged.append(key[0])
             key = (into,)
         return key, merged, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """An interval join, as `pulsar_lakehouse.gold.enrichment.match` declares it."""
+
+    name: str
+    entity: str
+    on: str
+    by: str
+    time: str
+    low: timedelta
+    high: timedelta
+    wait: timedelta
+    is_first: bool = True
+    required: bool = True
+
+    def near(self, fact: Row, versions: Versions) -> list[Row]:
+        """The latest rows with the fact's value and a time in its interval, also deleted ones, in order."""
+        latest = (of_key[-1] for (entity, _), of_key in versions.items() if entity == self.entity and of_key)
+        same = (row for row in latest if row[self.time] is not None and row[self.by] == fact[self.on] is not None)
+        near = (row for row in same if self.low <= row[self.time] - fact["created_at"] <= self.high)
+        return sorted(near, key=lambda row: (row[self.time], row["id"]))
+
+    def found(self, fact: Row, versions: Versions, now: datetime) -> tuple[Any, Row | None]:
+        """The partner or partners of a fact, and what it waits for, in the form of `missing`, or None."""
+        partners = [row for row in self.near(fact, versions) if not _was_deleted(row)]
+        if partners or fact[self.on] is None:
+            return (partners[0] if self.is_first else partners) if partners else None, None
+        is_over = fact["created_at"] + self.wait < now
+        if is_over and not self.required:
+            return None, None
+        key = text_of([fact[self.on]])
+        return None, missing(f"match {self.name}", key, "expired" if is_over else "missing")
+
+
+def _was_deleted(row: Row) -> bool:
+    """Whether a row was deleted when it was last changed."""
+    return row["deleted_at"] is not None and row["deleted_at"] <= row["sequence"]["event_time"]
 
 
 JOINS = (

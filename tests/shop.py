@@ -3,7 +3,7 @@
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.settings import SHIPPED
-from tests.oracle_lookups import Join
+from tests.oracle_lookups import Join, Match
 
 QUERIES = SHIPPED.parent / "queries"
 SHOP = load(SHIPPED).pipeline
@@ -25,4 +25,23 @@ def joins_of(orders: Enrichment) -> tuple[Join, ...]:
             max_merges=each.max_merges,
         )
         for each in orders.lookups
+    )
+
+
+def matches_of(orders: Enrichment) -> tuple[Match, ...]:
+    """The interval joins as the oracle has them. It knows those on one column."""
+    return tuple(
+        Match(
+            name=each.name,
+            entity=each.entity.name,
+            on=each.paths[0],
+            by=each.columns[0],
+            time=each.time,
+            low=each.span[0],
+            high=each.span[1],
+            wait=each.wait,
+            is_first=each.each == "first",
+            required=each.required,
+        )
+        for each in orders.matches
     )

@@ -22,6 +22,7 @@ from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres, Source
 from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, read_declaration
 from pulsar_lakehouse.pipeline.checks import mistakes_of
 from pulsar_lakehouse.settings import Settings
@@ -102,7 +103,9 @@ def test_the_plots_are_those_of_the_figures() -> None:
     assert {name: (IMAGES / name).read_text() for name in plots()} == plots()
 
 
-STORES = Entity(topic=Topic("stores", "id BIGINT NOT NULL, city STRING"), key="id", columns="id, city, version")
+STORES = Entity(
+    topic=Topic("stores", "id BIGINT NOT NULL, city STRING"), key="id", columns="id, city, version, opened_at"
+)
 GIVEN: dict[Any, dict[str, Any]] = {
     Topic: {"name": "stores", "fields": "id BIGINT NOT NULL"},
     Entity: {"topic": STORES.topic, "key": "id", "columns": "id, city, version"},
@@ -110,6 +113,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
     Files: {"name": "regions", "fields": "id BIGINT NOT NULL", "path": "regions/*.csv"},
     DeltaTable: {"name": "regions", "fields": "id BIGINT NOT NULL", "path": "regions"},
     Lookup: {"entity": STORES, "on": "store_id"},
+    Match: {"entity": STORES, "on": "store_id", "by": "id", "time": "opened_at", "within": "1 hour"},
     Enrichment: {
         "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS"),
         "columns": "id, storeId AS store_id, soldAt AS sold_at",
@@ -124,7 +128,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in GIVEN for name in examples(kind)])
 def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> None:
-    names = {"STORES": STORES, "quarantine": quarantine, "warn": warn}
+    names = {"STORES": STORES, "Match": Match, "quarantine": quarantine, "warn": warn}
     names |= {"Debezium": Debezium, "Topic": Topic, "Lookup": Lookup, "Encoding": Encoding, "KeyEncoding": KeyEncoding}
     names["Postgres"] = Postgres
     given = eval(f"dict({examples(kind)[name]})", names)

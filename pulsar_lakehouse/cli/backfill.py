@@ -45,7 +45,7 @@ def _scope(enrichment: Enrichment, since: str, until: str, because: str) -> Scop
     if bool(since) == bool(because):
         raise ConfigurationError("backfill: give either days by --from and --to, or a key by --because")
     if because:
-        entities = {lookup.entity.name: lookup.entity for lookup in enrichment.lookups}
+        entities = {join.entity.name: join.entity for join in enrichment.joins}
         entity, key = key_of(entities, because, option="--because ")
         return Scope(entity=entity.name, key=key)
     first = _day("--from", since)

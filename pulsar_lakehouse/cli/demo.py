@@ -143,7 +143,7 @@ def _places(settings: Settings, facts: Enrichment) -> tuple[Keys, Keys]:
 
 
 def _states(facts: Enrichment) -> str:
-    return " or ".join(lookup.name for lookup in facts.lookups if lookup.required)
+    return " or ".join(join.name for join in facts.joins if join.required)
 
 
 def _show_expected(settings: Settings, workload: Workload) -> list[str]:

@@ -16,6 +16,7 @@ from pulsar_lakehouse.expectations.suites import (
     volume,
 )
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.tables.declared import POSITION
 
 
@@ -35,6 +36,7 @@ def enriched(enrichment: Enrichment) -> Suite:
             unique(*enrichment.keys, day),
             each_row("is_of_its_day", f"{day} = to_date({event_time})"),
             *(rule for lookup in enrichment.lookups for rule in _joined(lookup, event_time)),
+            *(rule for match in enrichment.matches for rule in _matched(match, event_time)),
             *checked(enrichment.checks),
             *volume(),
             up_to_date(),
@@ -56,3 +58,21 @@ def _joined(lookup: Lookup, event_time: str) -> Iterator[Rule]:
     names_none = " OR ".join(f"{path} IS NULL" for path in lookup.paths) if lookup.required else "true"
     yield each_row(f"{name}_is_its_own", f"{name} IS NULL AND ({names_none}) OR {is_own}")
     yield each_row(f"{name}_was_not_deleted_before", f"coalesce({name}.deleted_at > {event_time}, true)")
+
+
+def _matched(match: Match, event_time: str) -> Iterator[Rule]:
+    """Each partner has the fact's values, and a time in its interval. There is one, if the match is required.
+
+    A table does not know the keys of partners that it has purged, unless there is a history.
+    """
+    name, (low, high) = match.name, (int(end.total_seconds()) for end in match.span)
+    if match.each == "first" and (match.entity.keeps_history or not match.may_be_purged):
+        keys = [f"{name}.{key}" for key in match.entity.keys]
+        yield known(*keys, to=match.entity.table.name, may_be_null=True)
+    ends = (f"timestampadd(SECOND, {end}, {event_time})" for end in (low, high))
+    same = (f"each.{by} = {on}" for by, on in zip(match.columns, match.paths, strict=True))
+    is_own = " AND ".join((*same, f"each.{match.time} BETWEEN {' AND '.join(ends)}"))
+    partners = name if match.each == "all" else f"array({name})"
+    names_none = " OR ".join(f"{path} IS NULL" for path in match.paths) if match.required else "true"
+    are_own = f"forall({partners}, each -> {is_own})"
+    yield each_row(f"{name}_is_its_own", f"CASE WHEN {name} IS NULL THEN {names_none} ELSE {are_own} END")

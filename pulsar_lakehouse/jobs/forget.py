@@ -25,6 +25,7 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.enrichment.stages import enrich_messages
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 from pulsar_lakehouse.gold.sql.refresh import FAILED, REFRESHES
@@ -93,11 +94,20 @@ def places_of(pipeline: Pipeline) -> Iterator[Place]:
     for each in pipeline.enrichments:
         for name in each.places:
             yield Place(each.topic.bronze_table, name, at_position)
+        for match in each.matches:  # its facts are placed again, without the erased partner
+            yield Place(match.entity.topic.bronze_table, each.gold_table, _has_partner(match))
 
 
 def _existing(lake: Lake, pipeline: Pipeline) -> Iterator[Place]:
     """The places that are there. `quarantine.actions` is made when somebody first asks for something."""
     return (place for place in places_of(pipeline) if lake.table(place.table).exists())
+
+
+def _has_partner(match: Match) -> str:
+    """SQL over a row of gold: whether a message made one of its partners."""
+    is_one = _same(f"held.`{match.name}`.sequence", PARTS[1:])
+    is_any = f"exists(held.`{match.name}`, each -> {_same('each.sequence', PARTS[1:])})"
+    return is_one if match.each == "first" else is_any
 
 
 def _same(held: str, parts: tuple[str, ...]) -> str:
@@ -184,7 +194,7 @@ def complete(lake: Lake, pipeline: Pipeline, request: str) -> Path:
     tables = _holding(lake, pipeline, topics)
     delete_erased(lake, pipeline)
     for each in pipeline.enrichments:
-        if each.topic.bronze_table in topics:
+        if not topics.isdisjoint((each.topic.bronze_table, *(one.entity.topic.bronze_table for one in each.matches))):
             lake.table(each.shadow).remove()
             decide_again(lake, each)
     remove_examples(lake)

@@ -86,7 +86,7 @@ class Impact:
             if not written.startswith(("silver.", "gold.")):
                 yield written, column  # a sink has the columns of its table, and also those that go
         for facts in (self._facts[each] for each in flow.writes if each in self._facts):
-            yield from ((facts.gold_table, f"{each.name}.{column}") for each in facts.lookups if each.table == table)
+            yield from ((facts.gold_table, f"{each.name}.{column}") for each in facts.joins if each.table == table)
 
 
 def _within_gold(facts: Enrichment, column: str) -> Iterator[Column]:
@@ -94,9 +94,9 @@ def _within_gold(facts: Enrichment, column: str) -> Iterator[Column]:
     checks = of_mode(facts.checks, Mode.QUARANTINE).values()
     if column in (facts.event_time, *facts.keys) or any(column.lower() in check.columns for check in checks):
         yield facts.gold_table, ALL
-    for lookup in facts.lookups:
-        if any(_is_part(column, path) for path in lookup.paths):
-            yield facts.gold_table, ALL if lookup.required else lookup.name
+    for join in facts.joins:
+        if any(_is_part(column, path) for path in join.paths):
+            yield facts.gold_table, ALL if join.required else join.name
 
 
 def _is_part(column: str, other: str) -> bool:

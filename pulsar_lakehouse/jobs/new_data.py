@@ -16,6 +16,7 @@ from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import last_validated
 from pulsar_lakehouse.gold.sql.header import INCREMENTAL
 from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses, unread_commits
+from pulsar_lakehouse.jobs.overdue import overdue
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -62,6 +63,7 @@ class Kind(StrEnum):
     UNVALIDATED = "not validated"
     HOUR_PASSED = "an hour has passed"
     REQUESTED = "requested"
+    OVERDUE = "intervals are over"
     UNKNOWN = "not known"
 
 
@@ -153,7 +155,9 @@ def _of_merge(known: _Known) -> Iterator[Reason]:
 
 
 def _of_enrich(known: _Known) -> Iterator[Reason]:
-    return known.unread_by(facts.gold_table for facts in known.pipeline.enrichments)
+    for topic in overdue(known.settings, known.pipeline.enrichments):
+        yield Reason(Kind.OVERDUE, f"{topic}: intervals are over in which facts had no partner")
+    yield from known.unread_by(facts.gold_table for facts in known.pipeline.enrichments)
 
 
 def _of_reconcile(known: _Known) -> Iterator[Reason]:

@@ -78,7 +78,7 @@ def resolve(lake: Lake, project: Project) -> dict[str, StructType]:
     pipeline = project.pipeline
     wrong: list[str] = []
     entities = tuple(_right(pipeline.entities, partial(unresolved_entity, lake.spark), project, wrong))
-    joined = (each for each in pipeline.enrichments if all(lookup.entity in entities for lookup in each.lookups))
+    joined = (each for each in pipeline.enrichments if all(join.entity in entities for join in each.joins))
     enrichments = tuple(_right(joined, partial(unresolved_enrichment, lake.spark), project, wrong))
     columns = declared_columns(replace(pipeline, entities=entities, enrichments=enrichments))
     unknown = _tables(pipeline.entities, pipeline.enrichments) - columns.keys()
@@ -113,7 +113,7 @@ def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict
             by_table[entity.history.name] = [_new(entity.history.name, "run")]
     for facts in pipeline.enrichments:
         gold = gold_declared(facts)
-        joined = [each.name for each in facts.lookups]
+        joined = [each.name for each in facts.joins]
         by_table[gold.name] = list(_changes(lake, gold, FIXED_IN_GOLD, joined=joined))
     for declared in pipeline.sql_tables:
         by_table[declared.name] = list(_changes_in_sql(lake, declared, in_sql[declared.name]))
@@ -123,7 +123,7 @@ def changes(lake: Lake, project: Project, in_sql: dict[str, StructType]) -> dict
 
 
 def gold_declared(facts: Enrichment) -> Table:
-    return facts.gold({each.name: each.entity.table.schema for each in facts.lookups})
+    return facts.gold({each.name: each.entity.table.schema for each in facts.joins})
 
 
 def _own(pipeline: Pipeline) -> set[str]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.bronze.schemas import SCHEMAS
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
@@ -107,6 +108,12 @@ def _checkpoints(settings: Settings) -> Iterator[State]:
         )
 
 
+def _until(match: Match) -> str:
+    """How long the rows of an entity are kept as partners."""
+    entity = match.entity
+    return f"deleted_at + {entity.keep_deleted} d" if match.may_be_purged else "forever"
+
+
 def _kept(pipeline: Pipeline) -> Iterator[_Kept]:
     for entity in pipeline.entities:
         if entity.keeps_history:
@@ -117,4 +124,6 @@ def _kept(pipeline: Pipeline) -> Iterator[_Kept]:
         needed = partial(_last_days, day=each.day, count=days)
         yield _Kept(each.gold_table, purpose, (each.event_time,), f"{days} d", needed)
         yield _Kept(each.waiting.name, f"waiting {each.topic.name}", ("waiting_since",), f"{each.retry_days} d")
+        for match in each.matches:
+            yield _Kept(match.table, f"{match.entity.name}, to match {each.topic.name}", (match.time,), _until(match))
     yield _Kept(SCHEMAS.name, "schemas of messages", (), "forever")

@@ -10,6 +10,7 @@ import sqlglot
 
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.trace import has_values
 from pulsar_lakehouse.pipeline.declared import Pipeline
@@ -55,8 +56,9 @@ def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: st
         lookups = [lookup for lookup in facts.lookups if lookup.entity.name == entity.name]
         if lookups and facts.waiting.name in tables:
             yield _waiting(settings, facts, entity, key)
-        if lookups and facts.gold_table in tables:
-            yield _joined(settings, facts, lookups, key)
+        joins = [join for join in facts.joins if join.entity.name == entity.name]
+        if joins and facts.gold_table in tables:
+            yield _joined(settings, facts, joins, key)
 
 
 def state_of_facts(settings: Settings, facts: Enrichment, key: str) -> Part:
@@ -154,10 +156,13 @@ def _waiting(settings: Settings, facts: Enrichment, entity: Entity, key: str) ->
     return _part(settings, title, statement, {"entity": entity.name, "key": key})
 
 
-def _joined(settings: Settings, facts: Enrichment, lookups: Sequence[Lookup], key: str) -> Part:
+def _joined(settings: Settings, facts: Enrichment, joins: Sequence[Lookup | Match], key: str) -> Part:
     counts, time = [], facts.event_time
-    for lookup in lookups:
-        where, values = _of_key(lookup.entity, key, f'"{lookup.name}".')
+    for join in joins:
+        is_one = isinstance(join, Lookup) or join.each == "first"
+        where, values = _of_key(join.entity, key, f'"{join.name}".' if is_one else "each.m.")
+        if not is_one:
+            where = f'EXISTS (SELECT 1 FROM unnest("{join.name}") AS each(m) WHERE {where})'
         numbers = f"count(*) AS {facts.topic.name}, min({time}) AS first, max({time}) AS last"
-        counts.append(f"SELECT '{lookup.name}' AS lookup, {numbers} FROM {facts.gold_table} WHERE {where}")
+        counts.append(f"SELECT '{join.name}' AS lookup, {numbers} FROM {facts.gold_table} WHERE {where}")
     return _part(settings, f"{facts.topic.name} in gold that have it", " UNION ALL ".join(counts), values)

@@ -33,12 +33,14 @@ from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
+from pulsar_lakehouse.gold.enrichment.matches import now
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
 from pulsar_lakehouse.jobs.lineage.runs import prepare
 from pulsar_lakehouse.jobs.new_data import Look, is_little
+from pulsar_lakehouse.jobs.overdue import expire, overdue
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted, raise_all
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
@@ -188,6 +190,7 @@ def enriching(lake: Lake, enrichments: Sequence[Enrichment]) -> list[Stream]:
             flows.enriched(facts),
             succession.caught_up,
             kept_for=partial(kept_schemas, lake.settings, facts.topic),
+            prepare=partial(expire, lake.settings, facts),
         )
         for facts, succession in zip(enrichments, successions, strict=True)
     ]
@@ -265,7 +268,8 @@ def look_around(lake: Lake) -> Look:
         for partition, ledgers in held_by(ask_broker(source_options(lake.settings, broker, topic))).items()
     }
     sources = {f"source {each.name}": news(lake.settings, each.source) for each in pipeline.sources if each.source}
-    return partitions | sources | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
+    ended = {f"intervals of {topic}": now() for topic in overdue(lake.settings, pipeline.enrichments)}
+    return partitions | sources | ended | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 
 
 def create_tables(lake: Lake) -> None:
@@ -282,6 +286,6 @@ def declared_columns(pipeline: Pipeline) -> dict[str, str]:
     tables = [*(bronze_table(topic) for topic in pipeline.landed), MALFORMED, BACKFILLS]
     tables += [table for entity in pipeline.entities for table in (entity.table, entity.history)]
     for enrichment in pipeline.enrichments:
-        states = {each.name: each.entity.table.schema for each in enrichment.lookups}
+        states = {each.name: each.entity.table.schema for each in enrichment.joins}
         tables += [enrichment.gold(states), enrichment.waiting, enrichment.duplicates, enrichment.discarded]
     return {table.name: table.ddl for table in tables}

@@ -61,6 +61,8 @@ class Stream:
     """
     kept_for: Callable[[], object] | None = None
     """While this gives the same value, it starts again as it was created, once it has caught up."""
+    prepare: Callable[[], None] = lambda: None
+    """Called each time before it starts, unless it reads at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +272,7 @@ class _Supervised:
             self._thread = THREADS.submit(self._stream.at_once, self.permit)
         else:
             with self._end_noted():
+                self._stream.prepare()
                 self._start()
 
     def is_active(self) -> bool:

@@ -12,6 +12,7 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
 from pulsar_lakehouse.inspection.table_status import batches_of
@@ -260,13 +261,15 @@ Arrivals = Mapping[tuple[str, Place], datetime]
 
 
 def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, change: RowChange) -> str:
-    def state(lookup: Lookup, row: Row) -> str:
-        if (found := row.get(lookup.name)) is None:
-            return f"no {lookup.name}"
+    def state(join: Lookup | Match, row: Row) -> str:
+        rows = _rows_in(join, row)
+        return " and ".join(one(join, found, row) for found in rows) or f"no {join.name}"
+
+    def one(lookup: Lookup | Match, found: Row, row: Row) -> str:
         place = _place_of_version(found)
         came = arrivals.get((lookup.entity.name, place))
         at = f", landed {came:%Y-%m-%d %H:%M:%S}" if came else ""
-        merged = row.get(lookup.merged) or ()
+        merged = (row.get(lookup.merged) if isinstance(lookup, Lookup) else None) or ()
         via = f", merged from {', '.join(map(str, merged))}" if merged else ""
         key = " ".join(str(found[name]) for name in lookup.entity.keys)
         as_of = f"{found['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
@@ -276,19 +279,25 @@ def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, cha
     if after is None:
         return f"left gold{by}"
     if before is None:
-        return f"enriched{by}: {', '.join(state(lookup, after) for lookup in facts.lookups) or 'without lookups'}"
-    new = [lookup for lookup in facts.lookups if before.get(lookup.name) != after.get(lookup.name)]
-    told = [f"{state(lookup, after)} instead of {state(lookup, before)}" for lookup in new]
+        return f"enriched{by}: {', '.join(state(join, after) for join in facts.joins) or 'without lookups'}"
+    new = [join for join in facts.joins if before.get(join.name) != after.get(join.name)]
+    told = [f"{state(join, after)} instead of {state(join, before)}" for join in new]
     told += [f"another {name}" for name in facts.columns if before.get(name) != after.get(name)]
     return f"corrected{by}: {', '.join(told)}"
+
+
+def _rows_in(join: Lookup | Match, row: Row) -> list[Row]:
+    """What a row of gold has of a join, perhaps nothing."""
+    found = row.get(join.name)
+    return found or [] if isinstance(join, Match) and join.each == "all" else [found] if found else []
 
 
 def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange]) -> Arrivals:
     needed: dict[str, set[Place]] = {}
     for row in (row for change in in_gold for row in (change.before, change.after) if row):
-        for lookup in facts.lookups:
-            if state := row[lookup.name]:
-                needed.setdefault(lookup.entity.topic.name, set()).add(_place_of_version(state))
+        for join in facts.joins:
+            for state in _rows_in(join, row):
+                needed.setdefault(join.entity.topic.name, set()).add(_place_of_version(state))
     found: dict[tuple[str, Place], datetime] = {}
     for topic, places in needed.items():
         rows = query(settings, f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{topic}" WHERE {_is_at(places)}')

@@ -55,10 +55,10 @@ def mistakes_together(pipeline: Pipeline, place: Place) -> Iterator[str]:
     yield from _twice(pipeline, place)
     known = ", ".join(entity.name for entity in pipeline.entities) or "none"
     for enrichment in pipeline.enrichments:
-        for lookup in enrichment.lookups:
-            if lookup.entity not in pipeline.entities:
-                line = f"{lookup.entity.name} is at the top level of no file; there are {known}"
-                yield f"{place(enrichment)}: lookup {lookup.name}: {line}"
+        for join in enrichment.joins:
+            if join.entity not in pipeline.entities:
+                line = f"{join.entity.name} is at the top level of no file; there are {known}"
+                yield f"{place(enrichment)}: {join.kind} {join.name}: {line}"
     for table in pipeline.sql_tables:
         yield from (f"{place(table)}: {line}" for line in _suite(declared, table))
 
@@ -150,9 +150,9 @@ def _enrichment(facts: Enrichment) -> Iterator[str]:
     yield from (f"keys: {name} is there twice" for name in _repeated(facts.keys))
     if not NAME.fullmatch(facts.day):
         yield f"day: {facts.day}: must be a name of lower-case letters, digits and _, after a letter"
-    for lookup in facts.lookups:
-        if not NAME.fullmatch(lookup.name):
-            yield f"lookup {lookup.name}: must be named in lower case, such as user: gold has a column of that name"
+    for join in facts.joins:
+        if not NAME.fullmatch(join.name):
+            yield f"{join.kind} {join.name}: must be named in lower case, such as user: gold has a column of that name"
     yield from (f"{name}: {days}: must be 0 or more days" for name in DAYS if (days := getattr(facts, name)) < 0)
     yield from _suite(enriched, facts)
 

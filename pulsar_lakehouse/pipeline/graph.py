@@ -71,7 +71,7 @@ def _tables(pipeline: Pipeline) -> Iterator[Node]:
         if entity.keeps_history:
             yield Node("silver", entity.history.name, sources, "all versions")
     for facts in pipeline.enrichments:
-        joins = ", ".join(f"join {each.name} by {' and '.join(each.paths)}, {each.join}" for each in facts.lookups)
+        joins = ", ".join(f"join {each.name} {each.said}" for each in facts.joins)
         yield Node("gold", facts.gold_table, (facts.topic.bronze_table, *facts.state_tables), joins or "append")
     for table in pipeline.sql_tables:
         yield Node("SQL", table.name, table.sources, f"{table.refresh}, by {', '.join(table.keys)}")

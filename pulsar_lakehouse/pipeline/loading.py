@@ -23,6 +23,7 @@ from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.sql.declaration import SqlTable, declared_in, with_parameters
 from pulsar_lakehouse.near import did_you_mean, nearest
 from pulsar_lakehouse.pipeline.checks import mistakes_of, mistakes_together, topics_twice
@@ -32,7 +33,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.terminal import one_line, shown
 
 KINDS = (Entity, Enrichment)
-PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Postgres, Files, DeltaTable)}
+PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Match, Postgres, Files, DeltaTable)}
 """What a file can declare, and what such a declaration is made of."""
 
 OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"

@@ -22,7 +22,8 @@ from pulsar_lakehouse.contracts.checks import Check, Mode
 from pulsar_lakehouse.contracts.decoding import no_messages
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
-from pulsar_lakehouse.silver.entity import TIME, Entity
+from pulsar_lakehouse.gold.enrichment.match import Match
+from pulsar_lakehouse.silver.entity import AS_IN_KEYS, IN_KEYS, TIME, Entity
 from pulsar_lakehouse.spark.declared_sql import why_no_condition, why_unresolved
 from pulsar_lakehouse.tables.declared import unstorable_names
 
@@ -64,10 +65,12 @@ def unresolved_enrichment(spark: SparkSession, facts: Enrichment) -> Iterator[st
             yield f"keys: {name} is {kind}: must be a number, a text or a time"
     if not isinstance(columns[facts.event_time].dataType, TimestampType):
         yield f"event_time: {facts.event_time} is {columns[facts.event_time].dataType.simpleString()}: {TIME}"
-    gold = spark.createDataFrame([], facts.gold({each.name: each.entity.table.schema for each in facts.lookups}).schema)
+    gold = spark.createDataFrame([], facts.gold({each.name: each.entity.table.schema for each in facts.joins}).schema)
     yield from _checks(facts.checks, before=rows, after=gold)
     for lookup in facts.lookups:
         yield from _lookup(spark, lookup, gold)
+    for match in facts.matches:
+        yield from _match(match, columns)
 
 
 def _unstorable(columns: StructType) -> Iterator[str]:
@@ -100,6 +103,20 @@ def _lookup(spark: SparkSession, lookup: Lookup, gold: DataFrame) -> Iterator[st
         elif not _is_alike(kind := _type_of(rows, lookup.merged_into), key):
             right = f"must be {key.simpleString()}, as {lookup.key} of {entity.name} is"
             yield f"{named}: {lookup.merged_into} is {kind.simpleString()}: {right}"
+
+
+def _match(match: Match, columns: StructType) -> Iterator[str]:
+    """What is wrong with a match of facts with these columns."""
+    kinds, named = match.entity.decoding.schema, f"match {match.name}"
+    for path, name in zip(match.paths, match.columns, strict=True):
+        kind, other = columns[path].dataType, kinds[name].dataType
+        if not isinstance(other, IN_KEYS):
+            yield f"{named}: by {name} is {other.simpleString()}: must be {AS_IN_KEYS}"
+        elif not _is_alike(kind, other):
+            is_of = f"{path} is {kind.simpleString()}"
+            yield f"{named}: {is_of}, but {name} of {match.entity.name} is {other.simpleString()}"
+    if not isinstance(kind := kinds[match.time].dataType, TimestampType):
+        yield f"{named}: time: {match.time} is {kind.simpleString()}: {TIME}"
 
 
 def _type_of(rows: DataFrame, sql: str) -> DataType:

@@ -63,6 +63,9 @@ RESERVED = (
 """Columns that an entity can't declare, because its tables or the merge have columns of these names."""
 LONG = (StringType, BinaryType, ArrayType, MapType)
 """The types of fields that a message may leave out, as their values can be long: Postgres' TOAST."""
+IN_KEYS = (StringType, IntegralType, BooleanType, DateType)
+"""The types whose values have one text in a key of several columns."""
+AS_IN_KEYS = "a text, an integer, a boolean or a date"
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
 FIXED = ("key", "sequence_by", "occurred_at")
@@ -362,8 +365,7 @@ class Entity:
         if len(self.keys) == 1:
             yield from self._unlike("key", self.keys, (AtomicType,), atomic)
         else:
-            kinds = (StringType, IntegralType, BooleanType, DateType)
-            yield from self._unlike("key", self.keys, kinds, "a text, an integer, a boolean or a date")
+            yield from self._unlike("key", self.keys, IN_KEYS, AS_IN_KEYS)
         if self.has_own_time and not isinstance(kind := self.decoding.schema[OCCURRED_AT].dataType, TimestampType):
             yield f"occurred_at: {self.occurred_at} is {kind.simpleString()}: {TIME}"
 

@@ -12,7 +12,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.tables.declared import MADE_FROM, Definition, Table, made_from
 from pulsar_lakehouse.tables.lake import Lake
 
-VALUE = re.compile(r"(column|lookup) \w+")
+VALUE = re.compile(r"(column|lookup|match) \w+")
 """Matches the name in a definition of what has a column of its own."""
 NOTHING = re.compile(r"\s*(NULL|CAST\s*\(\s*NULL\s+AS\s+.+\))\s*", re.IGNORECASE)
 """Matches SQL that is NULL in each row."""
@@ -88,7 +88,7 @@ def _normal(sql: str) -> str:
 
 
 def lost(declared: Definition, kept: Definition) -> list[str]:
-    """The columns, and those of lookups, that rows have and new ones would have no more, or as NULL."""
+    """The columns, and those of joins, that rows have and new ones would have no more, or as NULL."""
     names = [name for name, sql in kept.items() if VALUE.fullmatch(name) and not NOTHING.fullmatch(sql)]
     gone = (name for name in names if NOTHING.fullmatch(declared.get(name, "NULL")))
     fixed = " ".join(declared.get(name, "") for name in ("key", "sequence_by"))  # whose columns are not named alone
@@ -101,7 +101,7 @@ def renamed(declared: Definition, kept: Definition) -> dict[str, str]:
     fields = dict(_renamed_fields(declared, kept))
     found: dict[str, str] = {}
     for name in gone:
-        before = next(sql for kind in ("column", "lookup") if (sql := kept.get(f"{kind} {name}")) is not None)
+        before = next(sql for kind in ("column", "lookup", "match") if (sql := kept.get(f"{kind} {name}")) is not None)
         moved = re.sub(r"\w+", lambda word: fields.get(word[0], word[0]), before)
         left = {each: declared[each] for each in come if each.partition(" ")[2] not in found.values()}
         same = [each for each, sql in left.items() if is_same(sql, before) or is_same(sql, moved)]

@@ -17,6 +17,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.loading import Project, load
 from pulsar_lakehouse.settings import SHIPPED
+from pulsar_lakehouse.silver.entity import TIME
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import land_literally, own_home
 from tests.messages import item, order, user
@@ -25,14 +26,14 @@ from tests.pipeline.projects import project, visits_project
 from tests.shop import SHOP
 
 IMPORTS = """
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
+from pulsar_lakehouse import Enrichment, Lookup, Match
 from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.silver.entity import Entity
 FIELDS = "id BIGINT NOT NULL, name STRING, at BIGINT, ok BOOLEAN"
 """
 ENTITIES = f"""{IMPORTS}
-GOOD = Entity(topic=Topic("good", FIELDS), key="id", columns="id, name, ok, array(name) AS names")
+GOOD = Entity(topic=Topic("good", FIELDS), key="id", columns="id, name, ok, array(name) AS names, now() AS since")
 TYPO = Entity(topic=Topic("typo", FIELDS), key="id", columns="id, upper(nam) AS name, nofunction(id) AS x")
 SYNTAX = Entity(topic=Topic("syntax", FIELDS), key="id", columns="id", deleted_at="timestamp_millis(at")
 NUMBER = Entity(topic=Topic("number", FIELDS), key="id", columns="id", deleted_at="at")
@@ -68,6 +69,10 @@ MERGING = joined("merging", on="id", merged_into="parent_id")
 FOLLOWS = facts("follows", lookups=(Lookup(entity=TYPO, on="name"),))
 RIGHT = facts("right", lookups=(Lookup(entity=NAMES, on="name", merged_into="CAST(id AS STRING)"),))
 WRONG_COLUMN = facts("wrong_column", columns=COLUMNS + ", nam AS x")
+MATCHED = facts("matched", matches=(
+    Match(entity=GOOD, on="name", by="id", time="ok", within="1 hour"),
+    Match(entity=GOOD, on="ids", by="names", time="since", within="1 hour", name="listed"),
+))
 """
 SQL = {
     "no_column": ("id", "gold.enriched_right", "nam AS id"),
@@ -105,6 +110,9 @@ MISTAKES = [
     f"{THERE}:19: MERGED: lookup good: merged_into: name is string: must be bigint, as id of good is",
     f"{THERE}:20: MERGING: lookup good: merged_into: parent_id: {COLUMN}",
     f"{THERE}:23: WRONG_COLUMN: wrong_column: x: nam: {COLUMN}",
+    f"{THERE}:24: MATCHED: match good: name is string, but id of good is bigint",
+    f"{THERE}:24: MATCHED: match good: time: ok is boolean: {TIME}",
+    f"{THERE}:24: MATCHED: match listed: by names is array<string>: must be a text, an integer, a boolean or a date",
     f"declarations/sql/no_column.sql:3: {COLUMN}",
     "declarations/sql/no_key.sql:1: keys: key is not a column of the SELECT",
     "declarations/sql/no_source.sql:4: gold.enriched_wrong: no such table; declared tables:",

@@ -1,5 +1,6 @@
 """How much state is kept, by the logs of tables."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.jobs import retention
 from pulsar_lakehouse.jobs.retention import states
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.stored import dataset_of
 from tests.lake import own_home
@@ -63,3 +67,21 @@ def test_facts_of_the_last_days_find_duplicates_and_those_of_the_future_too(sett
     write_deltalake(project.table_path(ORDERS.gold_table), rows, partition_by=["order_date"])
     [found] = states(project)
     assert (found.rows, found.oldest, found.newest) == (3, times[1], times[3])
+
+
+def test_rows_that_can_be_partners_of_facts_are_state(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are kept forever, or until they say so themselves."""
+    own, near = (
+        own_home(settings, tmp_path),
+        Match(entity=ITEMS, on="item_id", by="id", time="created_at", within="1 day"),
+    )
+    rows = pa.table({"created_at": [at(1), at(2)], "deleted_at": pa.array([None, None], pa.timestamp("us", "UTC"))})
+    write_deltalake(own.table_path(ITEMS.table.name), rows)
+    for entity, kept in ((ITEMS, "forever"), (replace(ITEMS, deleted_at="createdAt"), "deleted_at + 90 d")):
+        facts = replace(ORDERS, lookups=(), matches=(replace(near, entity=entity),))
+        pipeline = Pipeline(entities=(entity,), enrichments=(facts,), sql_tables=())
+        monkeypatch.setattr(retention, "pipeline_of", lambda _, pipeline=pipeline: pipeline)
+        _, found = states(own)
+        assert (found.purpose, found.rows, found.oldest, found.kept) == ("items, to match orders", 2, at(1), kept)

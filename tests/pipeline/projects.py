@@ -22,7 +22,7 @@ VISITORS = Entity(
 VISITS = """
 from declarations.visitors import VISITORS
 from pyspark.sql.types import LongType, StructField, StructType
-from pulsar_lakehouse import Enrichment, Lookup, Topic, fail, quarantine, warn
+from pulsar_lakehouse import Enrichment, Lookup, Topic, fail, quarantine, warn, Match
 
 VISITS_TOPIC = Topic(
     name="visits",

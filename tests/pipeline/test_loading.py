@@ -85,6 +85,13 @@ DELETED_AT = 'deleted_at="CAST(NULL AS TIMESTAMP)"'
 A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
 
 
+def matched(**given: str) -> str:
+    """Arguments of visits that match the visitors, though these have no time."""
+    texts = {"name": "first", "on": "visitor_id", "by": "id", "time": "city", "within": "1 hour", **given}
+    named = ", ".join(f"{name}={text!r}" for name, text in texts.items())
+    return f"lookups=(), matches=(Match(entity=VISITORS, {named}),)"
+
+
 @pytest.mark.parametrize(
     ("given", "instead", "line"),
     [
@@ -127,6 +134,13 @@ A_LOOKUP = 'Lookup(name="visitor", entity=VISITORS, on="visitor_id")'
         ('day="visit_date"', 'day="visit date"', f"{FACTS}day: visit date: must be a name of lower-case letters, digits and _, after a letter"),
         (AT, AT.replace("}", ', "position": "1"}'), f"{FACTS}visits: a column of visits itself can't be named position, which is a column of the enrichment"),
         (f"({A_LOOKUP},)", A_LOOKUP, f"{FACTS}lookups: Lookup(entity=Entity(topic=Topic(name='visitors',...: must be a tuple of Lookups, such as (...,), with the comma"),
+        (f"lookups=({A_LOOKUP},)", matched(within="soon"), f"{FACTS}match first: within: soon: must be a number of seconds, minutes, hours or days, such as 90 minutes"),
+        (f"lookups=({A_LOOKUP},)", matched(time="seen_at"), f"{FACTS}match first: time seen_at: is no column of visitors; there are id, city"),
+        (f"lookups=({A_LOOKUP},)", matched(by="name"), f"{FACTS}match first: by name: is no column of visitors; there are id, city"),
+        (f"lookups=({A_LOOKUP},)", matched(on="visitor"), f"{FACTS}visits: match first is on visitor, which is no column; there are id, visitor_id, visited_at"),
+        (f"lookups=({A_LOOKUP},)", matched(each="last"), f'{FACTS}match first: each: last: must be "first" or "all"'),
+        (f"lookups=({A_LOOKUP},)", matched(latness="1 day"), f"{FACTS}latness: Match has no such argument; did you mean lateness?"),
+        (f"lookups=({A_LOOKUP},)", matched(name="First"), f"{FACTS}match First: must be named in lower case, such as user: gold has a column of that name"),
         (f"({A_LOOKUP},)", f"({A_LOOKUP}, {A_LOOKUP})", f"{FACTS}visits: a column of lookup visitor can't be named visitor, which is a column of lookup visitor"),
         ('on="visitor_id"', 'on="visitor"', f"{FACTS}visits: lookup visitor is on visitor, which is no column; there are id, visitor_id, visited_at"),
         ('on="visitor_id"', 'on="visitor_id", join="asof"', f'{FACTS}lookup visitor: join: asof: must be "latest" or "as_of"'),

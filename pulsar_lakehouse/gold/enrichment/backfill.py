@@ -21,7 +21,8 @@ from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, 
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
 from pulsar_lakehouse.gold.enrichment.events import bounded
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts, valid_facts
-from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, look_up
+from pulsar_lakehouse.gold.enrichment.lookups import look_up
+from pulsar_lakehouse.gold.enrichment.matches import CURRENT
 from pulsar_lakehouse.gold.enrichment.survivors import leading_to, mapping_of, merges_of
 from pulsar_lakehouse.gold.enrichment.writes import (
     Pruning,
@@ -273,7 +274,8 @@ def is_meant(scope: Scope, enrichment: Enrichment, table: DataFrame, leading: Ma
         of_scope = F.struct(F.lit(scope.entity).alias("entity"), F.lit(scope.key).alias("key"))
         used.append(F.exists("missing", lambda state: F.array_contains(awaited_keys(state), of_scope)))
     else:
-        used += [F.array_contains(lookup.used_keys, F.lit(scope.key)) for lookup in lookups]
+        joins = (join for join in enrichment.joins if join.entity.name == scope.entity)
+        used += [F.array_contains(join.used_keys, F.lit(scope.key)) for join in joins]
     return F.coalesce(reduce(Column.__or__, used, F.lit(False)), F.lit(False))
 
 

@@ -11,8 +11,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup, awaited_keys
-from pulsar_lakehouse.gold.enrichment.events import CHANGE, LOSS, RELEASE, is_event
-from pulsar_lakehouse.gold.enrichment.lookups import VALID, was_valid, with_state, with_survivor
+from pulsar_lakehouse.gold.enrichment.events import CHANGE, LOSS, RELEASE, VALID, is_event
+from pulsar_lakehouse.gold.enrichment.lookups import was_valid, with_state, with_survivor
+from pulsar_lakehouse.gold.enrichment.match import Match
+from pulsar_lakehouse.gold.enrichment.matches import is_overdue
 from pulsar_lakehouse.gold.enrichment.survivors import leading_to, mapping_of, merges_of, ways_from
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.declared_sql import naming
@@ -65,20 +67,22 @@ def _loss(lookup: Lookup, feed: DataFrame) -> Column:
     return F.when(F.col("_change_type") == "insert", neither).otherwise(lost)
 
 
-def corrections_by(changes: DataFrame, *, lookups: Sequence[Lookup], lake: Lake) -> DataFrame:
-    """The changes that can alter the state of facts in gold, with the name of the `lookup`.
+def corrections_by(changes: DataFrame, *, joins: Sequence[Lookup | Match], lake: Lake) -> DataFrame:
+    """The changes that can alter the state of facts in gold, with the name of the `join`.
 
     For a history these are new versions. For a latest state these are deletes and merges, also undone ones, by the key
-    that the facts have, and keys that came if the state is not required.
+    that the facts have, and keys that came if the state is not required. For a match, these are all changes of rows.
     """
     corrections = []
-    for lookup in lookups:
-        of_entity = changes.where(F.col("changed_entity") == lookup.entity.name)
-        if lookup.is_as_of:
-            by_lookup = of_entity.where("valid_from IS NOT NULL").select(*CHANGED)
+    for join in joins:
+        of_join = changes.where(
+            F.col("changed_entity") == (join.awaited if isinstance(join, Match) else join.entity.name)
+        )
+        if isinstance(join, Match) or join.is_as_of:
+            by_join = of_join.where("valid_from IS NOT NULL").select(*CHANGED)
         else:
-            by_lookup = of_entity.where("loss IS NOT NULL").transform(losses_by, lake=lake, lookup=lookup)
-        corrections.append(by_lookup.withColumn("lookup", F.lit(lookup.name)))
+            by_join = of_join.where("loss IS NOT NULL").transform(losses_by, lake=lake, lookup=join)
+        corrections.append(by_join.withColumn("join", F.lit(join.name)))
     return reduce(DataFrame.union, corrections)
 
 
@@ -168,21 +172,26 @@ def first_outdated(corrections: DataFrame, enrichment: Enrichment) -> tuple[str 
 
 
 def outdated_by(
-    gold: DataFrame, *, corrections: DataFrame, lookups: Sequence[Lookup], enrichment: Enrichment
+    gold: DataFrame, *, corrections: DataFrame, joins: Sequence[Lookup | Match], enrichment: Enrichment
 ) -> DataFrame:
     """The facts in gold whose state may be another one after `corrections`."""
     event_time = F.col(enrichment.event_time)
-    used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in lookups]
+    used = [F.struct(F.lit(each.name).alias("by"), each.own_key.alias("key")) for each in joins]
     by_key = gold.select(*fact_columns(enrichment), F.explode(F.array(*used)).alias("_used"))
-    is_of_key = (F.col("_used.by") == corrections["lookup"]) & (F.col("_used.key") == F.col("changed_key"))
+    is_of_key = (F.col("_used.by") == corrections["join"]) & (F.col("_used.key") == F.col("changed_key"))
     in_time = was_valid(event_time) & (event_time > F.col("changed_at") - _late(enrichment))
     return by_key.join(corrections, on=is_of_key & in_time, how="left_semi").drop("_used").dropDuplicates(["position"])
 
 
-def merged_in(gold: DataFrame, *, lookups: Sequence[Lookup], enrichment: Enrichment) -> DataFrame:
-    """The facts in gold that were joined through a merge."""
-    was_merged = [F.col(each.merged).isNotNull() for each in lookups if each.merged_into is not None]
-    return gold.where(reduce(Column.__or__, was_merged, F.lit(False))).select(*fact_columns(enrichment))
+def joined_by_others(gold: DataFrame, *, joins: Sequence[Lookup | Match], enrichment: Enrichment) -> DataFrame:
+    """The facts in gold that were joined through a merge, or with a partner: by values that a row may have no more."""
+    names = [each.name if isinstance(each, Match) else each.merged for each in joins if _is_by_other(each)]
+    is_joined = (F.col(name).isNotNull() for name in names)
+    return gold.where(reduce(Column.__or__, is_joined, F.lit(False))).select(*fact_columns(enrichment))
+
+
+def _is_by_other(join: Lookup | Match) -> bool:
+    return isinstance(join, Match) or join.merged_into is not None
 
 
 def _late(enrichment: Enrichment) -> Column:
@@ -200,7 +209,8 @@ def waiting_for(
 
     The changed key is a missing one, or one on the way to it: a merged one, or one of an earlier lookup. A fact that an
     older release put there does not say in `missing` what it waits for, or says a key that is NULL. A change does not
-    retry a fact that has waited for more than `retry_days` days.
+    retry a fact that has waited for more than `retry_days` days. One whose time to find a partner is over is retried,
+    too.
     """
     # A fixed time, because a MERGE does not reuse a cached plan with current_timestamp(). A whole minute, the next one,
     # because the batches of a minute then have the same generated code.
@@ -219,7 +229,9 @@ def waiting_for(
     is_hit = is_awaited & was_valid(F.col(enrichment.event_time))
     retried = by_key.join(changes, on=is_hit, how="left_semi").select("position")
     is_of_earlier_release = "missing IS NULL OR exists(missing, each -> each.key IS NULL AND each.via IS NULL)"
-    others = (events.where(is_event(RELEASE)), outdated, waiting.where(is_of_earlier_release))
+    others = [events.where(is_event(RELEASE)), outdated, waiting.where(is_of_earlier_release)]
+    if enrichment.matches:
+        others.append(waiting.where(is_overdue(enrichment.matches, enrichment.event_time)))
     return reduce(DataFrame.union, (rows.select("position") for rows in others), retried)
 
 

@@ -11,13 +11,14 @@ from pulsar_lakehouse.gold.enrichment.changes import (
     corrections_by,
     fact_columns,
     first_outdated,
-    merged_in,
+    joined_by_others,
     outdated_by,
     waiting_for,
 )
 from pulsar_lakehouse.gold.enrichment.declaration import Lookup
 from pulsar_lakehouse.gold.enrichment.events import CHANGE, Batch, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import is_corrected, look_up
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.enrichment.writes import (
     Pruning,
     bounds_of,
@@ -46,25 +47,31 @@ def decide_again(batch: Batch) -> None:
     The batch's own new facts are not among them: they were joined with state that has these changes. If the batch runs
     again, they are, with the same result.
     """
-    lookups = _changed_lookups(batch)
-    corrects = bool(lookups) and not batch.placed.gold.is_known_empty
+    joins = _changed_joins(batch)
+    corrects = bool(joins) and not batch.placed.gold.is_known_empty
     if batch.placed.waiting.is_known_empty and not corrects:
         return
-    with _concerned(batch, lookups if corrects else []) as concerned:
+    with _concerned(batch, joins if corrects else []) as concerned:
         if concerned is not None:
             with batch.lake.sized(concerned.number) as lake:
                 _write_again(lake, batch, concerned)
 
 
-def _changed_lookups(batch: Batch) -> list[Lookup]:
-    """The lookups whose changes can correct facts in gold."""
-    changed, lost, lookups = batch.summary.changed_versions, batch.summary.lost, batch.enrichment.lookups
-    return [each for each in lookups if batch.is_first or each.entity.name in (changed if each.is_as_of else lost)]
+def _changed_joins(batch: Batch) -> list[Lookup | Match]:
+    """The joins whose changes can correct facts in gold."""
+    changed, lost = batch.summary.changed_versions, batch.summary.lost
+
+    def is_changed(join: Lookup | Match) -> bool:
+        if isinstance(join, Match):
+            return join.awaited in changed
+        return join.entity.name in (changed if join.is_as_of else lost)
+
+    return [each for each in batch.enrichment.joins if batch.is_first or is_changed(each)]
 
 
 @contextmanager
-def _concerned(batch: Batch, corrected: list[Lookup]) -> Iterator[Concerned | None]:
-    """The facts that wait for what the events bring, and those in gold whose lookups can be `corrected`.
+def _concerned(batch: Batch, corrected: list[Lookup | Match]) -> Iterator[Concerned | None]:
+    """The facts that wait for what the events bring, and those in gold whose joins can be `corrected`.
 
     None if there are none, as it mostly is. Only otherwise, waiting facts are read as a whole.
     """
@@ -92,18 +99,19 @@ def _concerned(batch: Batch, corrected: list[Lookup]) -> Iterator[Concerned | No
 
 
 @contextmanager
-def _outdated(batch: Batch, lookups: list[Lookup]) -> Iterator[DataFrame]:
-    """The facts in gold that changes of the lookups' state concern.
+def _outdated(batch: Batch, joins: list[Lookup | Match]) -> Iterator[DataFrame]:
+    """The facts in gold that changes of the joins' state concern.
 
-    Of a first batch, these are also all facts that were joined through a merge, which may be undone.
+    Of a first batch, these are also all facts that were joined through a merge, which may be undone, or with a partner,
+    which may be another's.
     """
     gold, enrichment, columns = batch.placed.gold, batch.enrichment, fact_columns(batch.enrichment)
-    if not lookups:
+    if not joins:
         yield no_rows(gold, columns)
         return
     changes = batch.events.where(is_event(CHANGE))
-    used = (path.partition(".")[0] for lookup in lookups for path in lookup.paths)
-    with cached(changes.transform(corrections_by, lookups=lookups, lake=batch.lake)) as corrections:
+    used = (path.partition(".")[0] for join in joins for path in join.paths)
+    with cached(changes.transform(corrections_by, joins=joins, lake=batch.lake)) as corrections:
         day, moment = first_outdated(corrections, enrichment)
         recent = rows_since(
             gold,
@@ -111,10 +119,10 @@ def _outdated(batch: Batch, lookups: list[Lookup]) -> Iterator[DataFrame]:
             time=(enrichment.event_time, moment),
             columns=list(dict.fromkeys((*columns, *used))),
         )
-        outdated = outdated_by(recent, corrections=corrections, lookups=lookups, enrichment=enrichment)
+        outdated = outdated_by(recent, corrections=corrections, joins=joins, enrichment=enrichment)
         if batch.is_first:
-            merged = merged_in(gold.rows, lookups=lookups, enrichment=enrichment)
-            outdated = outdated.union(merged).dropDuplicates(["position"])
+            others = joined_by_others(gold.rows, joins=joins, enrichment=enrichment)
+            outdated = outdated.union(others).dropDuplicates(["position"])
         with cached(outdated):
             yield outdated
 

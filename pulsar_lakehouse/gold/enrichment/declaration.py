@@ -16,6 +16,7 @@ from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.declared_sql import try_eval
 from pulsar_lakehouse.tables.declared import POSITION, Table, made_from, sql_type
@@ -167,6 +168,16 @@ class Lookup:
         }
 
     @property
+    def said(self) -> str:
+        """How rows are joined, in words."""
+        return f"by {' and '.join(self.paths)}, {self.join}"
+
+    @property
+    def kind(self) -> str:
+        """What messages call it."""
+        return "lookup"
+
+    @property
     def is_as_of(self) -> bool:
         return self.join == "as_of"
 
@@ -217,6 +228,9 @@ class Enrichment:
     lookups: tuple[Lookup, ...]
     """The joins with entities, perhaps several with one entity under different names. Without any, facts are decoded,
     checked and deduplicated, and go to gold. Example: `lookups=(Lookup(entity=STORES, on="store_id"),)`"""
+    matches: tuple[Match, ...] = ()
+    """The interval joins, of entities or of other facts, each under a name of its own.
+    Example: `matches=(Match(entity=STORES, on="store_id", by="id", time="opened_at", within="1 hour"),)`"""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """By name, what must be TRUE of each row of gold, over its columns, and what happens if it is not:
     `{"price_is_positive": quarantine("price > 0")}`, or `warn(...)` or `fail(...)`. A check that quarantines is
@@ -240,8 +254,16 @@ class Enrichment:
             earlier = {each.name: each for each in self.lookups[:place]}
             for wrong in _wrong_keys(lookup, self.columns, earlier):
                 raise ConfigurationError(f"{self.topic.name}: lookup {lookup.name} is {wrong}")
+        for match in self.matches:
+            for path in match.paths:
+                if path not in self.columns:
+                    known = ", ".join(self.columns)
+                    raise ConfigurationError(
+                        f"{self.topic.name}: match {match.name} is on {path}, which is no column; there are {known}"
+                    )
         own = [(name, f"{self.topic.name} itself") for name in self.columns]
         added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
+        added += [(match.name, f"match {match.name}") for match in self.matches]
         self._check_names([*own, (self.day, "the day"), *added])
         refuse_wrong(self.checks, within=self.topic.name)
         for name, check in of_mode(self.checks, Mode.QUARANTINE).items():
@@ -275,7 +297,7 @@ class Enrichment:
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": sql for name, sql in self.columns.items()},
             **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
-            **{what: sql for lookup in self.lookups for what, sql in lookup.definition.items()},
+            **{what: sql for join in self.joins for what, sql in join.definition.items()},
         }
 
     @property
@@ -294,8 +316,13 @@ class Enrichment:
 
     @property
     def state_tables(self) -> tuple[str, ...]:
-        """The tables that the lookups read, each once."""
-        return tuple(dict.fromkeys(lookup.table for lookup in self.lookups))
+        """The tables that the joins read, each once."""
+        return tuple(dict.fromkeys(join.table for join in self.joins))
+
+    @property
+    def joins(self) -> tuple[Lookup | Match, ...]:
+        """The lookups and the matches, in the order of their columns in gold."""
+        return (*self.lookups, *self.matches)
 
     @property
     def feeds(self) -> tuple[Lookup, ...]:
@@ -314,21 +341,24 @@ class Enrichment:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The columns that the lookups add to gold."""
-        return tuple(name for lookup in self.lookups for name in lookup.adds)
+        """The columns that the joins add to gold."""
+        return tuple(name for join in self.joins for name in join.adds)
 
     @property
     def gold_columns(self) -> tuple[str, ...]:
         return (*self.columns, *self.states, "position", self.day)
 
     def gold(self, states: Mapping[str, StructType]) -> Table:
-        """The table of complete facts. `states` are the columns of each lookup's entity, by the name of the lookup."""
+        """The table of complete facts. `states` are the columns of each join's entity, by the name of the join."""
         added: dict[str, str] = {}
         for lookup in self.lookups:
             row = states[lookup.name]
             added[lookup.name] = sql_type(row)
             if lookup.merged_into is not None:
                 added[lookup.merged] = f"array<{sql_type(row[lookup.key].dataType)}>"
+        for match in self.matches:
+            kind = sql_type(states[match.name])
+            added[match.name] = kind if match.each == "first" else f"array<{kind}>"
         joined = (f"`{name}` {kind}" for name, kind in added.items())
         identity = dict.fromkeys((*self.keys, self.event_time))
         statistics = [*identity, "position.partition", "position.ledger_id", "position.entry_id"]
@@ -342,7 +372,7 @@ class Enrichment:
 
     @property
     def waiting(self) -> Table:
-        """Facts whose state is not there yet. `reason` says in words what they lack, and `missing` which keys.
+        """Facts whose state or partner is not there. `reason` says in words what they lack, and `missing` which keys.
 
         `merged` are the merged keys that led to a missing key, and `via` the keys of earlier lookups that did. If one
         of all these keys changes, the fact is retried.
@@ -411,7 +441,8 @@ ACTIONS = Table(
     """,
     properties={"delta.appendOnly": "true"},
 )
-"""What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message."""
+"""What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message. `expire` says that
+there are waiting facts whose time to find a partner is over."""
 
 BACKFILLS = Table(
     name="gold.backfills",

@@ -20,11 +20,12 @@ from pulsar_lakehouse.gold.enrichment.events import (
     BACKFILL,
     CHANGE,
     EVENT,
+    VALID,
     as_events,
     without_changes,
 )
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts
-from pulsar_lakehouse.gold.enrichment.lookups import VALID
+from pulsar_lakehouse.gold.enrichment.matches import moves_of
 from pulsar_lakehouse.gold.enrichment.stages import enrich_batch
 from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.spark.batches import each_batch
@@ -42,7 +43,7 @@ def enrich(lake: Lake, enrichment: Enrichment, succession: Succession | None = N
     """
     create_tables(lake, enrichment)
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), _sources(lake, enrichment))
-    states = (each.table for each in enrichment.feeds)
+    states = [*(each.table for each in enrichment.feeds), *(each.table for each in enrichment.matches)]
     reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]  # in the order of the sources
     succession = succession or Succession()
 
@@ -63,13 +64,9 @@ def _sources(lake: Lake, enrichment: Enrichment) -> list[DataFrame]:
         skipChangeCommits=True, maxBytesPerTrigger=lake.settings.run.max_bytes_per_batch
     )
     messages = landed.transform(decode_facts, enrichment=enrichment)
-    changes = [
-        lake.table(lookup.table)
-        .stream(readChangeFeed=True)
-        .transform(changes_of, lookup=lookup)
-        .withColumn(EVENT, F.lit(CHANGE))
-        for lookup in enrichment.feeds
-    ]
+    changed = [_feed(lake, lookup.table).transform(changes_of, lookup=lookup) for lookup in enrichment.feeds]
+    changed += [_feed(lake, match.table).transform(moves_of, match=match) for match in enrichment.matches]
+    changes = [each.withColumn(EVENT, F.lit(CHANGE)) for each in changed]
     actions, requests = (lake.table(each.name).stream(skipChangeCommits=True) for each in (ACTIONS, BACKFILLS))
     is_ours = F.col("topic") == enrichment.topic.name
     asked = actions.where(is_ours).select(F.col("action").alias(EVENT), "position")
@@ -77,6 +74,10 @@ def _sources(lake: Lake, enrichment: Enrichment) -> list[DataFrame]:
     request = F.struct("request", "since", "until", "entity", "key")
     backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)
     return [messages.transform(as_events, enrichment), *changes, asked, backfills]
+
+
+def _feed(lake: Lake, table: str) -> DataFrame:
+    return lake.table(table).stream(readChangeFeed=True)
 
 
 def create_tables(lake: Lake, enrichment: Enrichment) -> None:
@@ -90,6 +91,6 @@ def create_tables(lake: Lake, enrichment: Enrichment) -> None:
 
 def gold_of(lake: Lake, enrichment: Enrichment) -> Table:
     """The table of complete facts, with the columns that the tables of state have now."""
-    rows = {each.name: lake.table(each.table).schema for each in enrichment.lookups}
+    rows = {each.name: lake.table(each.table).schema for each in enrichment.joins}
     states = {name: StructType([column for column in row if column.name not in VALID]) for name, row in rows.items()}
     return enrichment.gold(states)

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, TimestampType
 
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.gold.enrichment.lookups import VALID
 from pulsar_lakehouse.tables.lake import Lake, Pinned
 from pulsar_lakehouse.tables.stored import Ranges
 
+VALID = ("valid_from", "valid_until")
 EVENT = "_event"
 FACT = "fact"
 """A new fact, with its position and publish time."""
@@ -35,6 +35,8 @@ CHANGE_COLUMNS = {
 """The columns of changes and their types. `changed_in` is the version of the table that has the change."""
 RELEASE, DISCARD = "release", "discard"
 """Requests for the waiting fact at a position. The same names are the actions in `quarantine.actions`."""
+EXPIRE = "expire"
+"""The request, in the same table, to decide about the waiting facts whose time to find a partner has passed."""
 BACKFILL = "backfill"
 """A request to recompute facts."""
 BACKFILL_COLUMN = "STRUCT<request: STRING, since: DATE, until: DATE, entity: STRING, key: STRING>"
@@ -86,6 +88,7 @@ class Summary:
     """Those of them that have keys which were deleted or merged, or are no more."""
     released: int = 0
     discarded: int = 0
+    expired: int = 0
     backfills: Sequence[Row] = ()
 
 
@@ -105,6 +108,7 @@ def summary_of(events: DataFrame, enrichment: Enrichment) -> Summary:
         F.collect_set(F.when(F.col("loss").isNotNull(), changed)).alias("lost"),
         F.count_if(is_event(RELEASE)).alias("released"),
         F.count_if(is_event(DISCARD)).alias("discarded"),
+        F.count_if(is_event(EXPIRE)).alias("expired"),
         F.collect_list(among(BACKFILL, F.col("backfill"))).alias("backfills"),
     ).collect()
     return Summary(**row.asDict())

@@ -9,6 +9,9 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.gold.enrichment.declaration import MISSING, Enrichment, Lookup, keys_of
+from pulsar_lakehouse.gold.enrichment.events import VALID
+from pulsar_lakehouse.gold.enrichment.match import Match
+from pulsar_lakehouse.gold.enrichment.matches import CURRENT, is_matched_as, needed, with_partners
 from pulsar_lakehouse.gold.enrichment.survivors import merged_among, merges_of, ways_from, ways_of
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.comparing import is_same
@@ -16,11 +19,8 @@ from pulsar_lakehouse.spark.frames import frame_of
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.reading import is_exact, rows_of_keys
 
-VALID = ("valid_from", "valid_until")
 LACKS = ("reason", "missing")
 """The columns that say what a fact lacks; NULL if it has all its state."""
-CURRENT = "_current"
-"""The column with a fact's present row in gold as a struct, or NULL."""
 UNKNOWN = "unknown"
 """Why there is no state where there is no key to look up: the fact's own column is NULL, so it names no row, or the key
 is in a row that can't be used itself. The fact does not wait for this state."""
@@ -29,7 +29,7 @@ is in a row that can't be used itself. The fact does not wait for this state."""
 def look_up(
     facts: DataFrame, lake: Lake, enrichment: Enrichment, *, source: DataFrame, number: int, renews: bool = False
 ) -> DataFrame:
-    """Adds the states of all lookups, and what is missing.
+    """Adds the states of all lookups, the partners of all matches, and what is missing.
 
     `source` is the frame that the facts come from, with at least their lookup keys. It is read again, so it should be
     cached. `number` is the number of facts, or an upper bound: it decides how they are joined. With `renews`, facts in
@@ -55,7 +55,9 @@ def _join(
     few: Mapping[str, pa.Table] | None,
     keeps: Column | None = None,
 ) -> DataFrame:
-    """Joins one lookup after the other. `keeps` says which facts in gold keep a row that has keys of later lookups.
+    """Joins one lookup after the other, and then the matches.
+
+    `keeps` says which facts in gold keep a row that has keys of later lookups.
 
     `few` are the keys of few facts, by lookup, where they do not depend on other lookups; None for many facts.
     """
@@ -68,7 +70,10 @@ def _join(
         facts = facts.transform(with_unknown, lookup=lookup)
         if keeps is not None and lookup.name in enrichment.leading and not lookup.is_as_of:
             facts = facts.transform(with_kept, lookup=lookup, keeps=keeps)
-    return facts.transform(with_missing, lookups=enrichment.lookups)
+    match_partners = partial(with_partners, lake=lake, event_time=enrichment.event_time, source=source)
+    for match in enrichment.matches:
+        facts = facts.transform(match_partners, match=match, few=few is not None)
+    return facts.transform(with_missing, lookups=enrichment.lookups, matches=enrichment.matches)
 
 
 def _few_keys(source: DataFrame, enrichment: Enrichment) -> dict[str, pa.Table]:
@@ -222,15 +227,19 @@ def with_kept(facts: DataFrame, *, lookup: Lookup, keeps: Column) -> DataFrame:
     return deleted.withColumn(lookup.name, F.when(is_kept, in_gold).otherwise(row)).drop("_is_deleted")
 
 
-def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup]) -> DataFrame:
-    """Adds `reason` and `missing`: which required states can't be used, and their keys. NULL if all can."""
-    lacks = [(each, _lack(each)) for each in lookups if each.required]
+def with_missing(facts: DataFrame, *, lookups: Sequence[Lookup], matches: Sequence[Match] = ()) -> DataFrame:
+    """Adds `reason` and `missing`: which required states, and partners, are not there, and their keys; or NULL."""
+    lacks: list[tuple[Lookup | Match, Column]] = [(each, _lack(each)) for each in lookups if each.required]
+    lacks += [(each, F.col(f"no_{each.name}")) for each in matches]
     if not lacks:
         return facts.withColumns({"reason": F.lit(None).cast("string"), "missing": F.lit(None).cast(MISSING)})
     is_missing = reduce(Column.__or__, (reason.isNotNull() for _, reason in lacks))
-    named = (F.concat(F.lit(f"{lookup.name} "), reason) for lookup, reason in lacks)
+    named = (F.concat(F.lit(f"{each.name} "), reason) for each, reason in lacks)
     known = {lookup.name: lookup for lookup in lookups}
-    states = (F.when(reason.isNotNull(), _needed(each, reason, known)) for each, reason in lacks)
+    states = (
+        F.when(reason.isNotNull(), needed(each) if isinstance(each, Match) else _needed(each, reason, known))
+        for each, reason in lacks
+    )
     return facts.withColumns(
         {
             "reason": F.when(is_missing, F.concat_ws(", ", *named)),
@@ -286,7 +295,7 @@ def is_corrected(enrichment: Enrichment) -> Column:
 
     For an as_of lookup, another version differs, or the same one has other values of older ones. For a latest lookup,
     only another survivor, other merged keys, or no state instead of some, differ: newer state of the same key is not a
-    correction.
+    correction. For a match, any other partner, or another version of one, differs.
     """
     current, same = F.col(CURRENT), F.lit(True)
     for lookup in enrichment.lookups:
@@ -302,4 +311,6 @@ def is_corrected(enrichment: Enrichment) -> Column:
             same = same & due.eqNullSafe(present)
         if lookup.merged_into is not None:
             same = same & current[lookup.merged].eqNullSafe(F.col(lookup.merged))
+    for match in enrichment.matches:
+        same = same & is_matched_as(current[match.name], F.col(match.name), match)
     return ~same

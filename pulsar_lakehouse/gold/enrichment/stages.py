@@ -42,7 +42,8 @@ class Stage(NamedTuple):
 
 def stages_of(batch: Batch) -> list[Stage]:
     """What happens to a batch, in order. New facts come early, because nobody sees them before they are in gold."""
-    of, concerns_placed = batch.summary, bool(batch.summary.changed) or batch.summary.released > 0 or batch.is_first
+    of = batch.summary
+    concerns_placed = bool(of.changed) or of.released > 0 or of.expired > 0 or batch.is_first
     return [
         Stage("discard waiting facts, as requested", of.discarded > 0, discard_requested),
         Stage("backfill, as requested", len(of.backfills) > 0, do_backfills),

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.contracts.checks import Mode, of_mode, stop_if_failed
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.events import bounds as lowest_and_highest
-from pulsar_lakehouse.gold.enrichment.lookups import CURRENT, LACKS
+from pulsar_lakehouse.gold.enrichment.lookups import LACKS
+from pulsar_lakehouse.gold.enrichment.matches import CURRENT
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.spark.frames import cached, frame_of, of_keys
 from pulsar_lakehouse.tables.direct import Merge, Within, widened

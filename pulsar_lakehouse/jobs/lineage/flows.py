@@ -97,6 +97,9 @@ def enriched(facts: Enrichment) -> Flow:
             looked_up[f"{lookup.name}.{name}"] = Origin(columns=((lookup.table, name),))
         if lookup.merged_into is not None:
             looked_up[lookup.merged] = Origin(columns=((lookup.table, lookup.key),), sql=lookup.merged_into)
+    for match in facts.matches:
+        for name in (*match.entity.columns, "deleted_at"):
+            looked_up[f"{match.name}.{name}"] = Origin(columns=((match.table, name),))
     return Flow(
         step=f"enrich {facts.topic.name}",
         reads=(bronze, *facts.state_tables),

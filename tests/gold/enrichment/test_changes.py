@@ -187,7 +187,7 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
             ("2", at(-2000), at(-500), at(1440), "item"),
             ("1", at(10), at(20), at(1440), "user"),
         ],
-        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, join STRING",
     )
     enrichment = replace(
         ORDERS,
@@ -196,7 +196,7 @@ def test_a_late_version_outdates_the_facts_that_occurred_while_it_was_valid(spar
         correction_days=1,
     )
     outdated = gold.transform(
-        outdated_by, corrections=corrections, lookups=enrichment.lookups, enrichment=enrichment
+        outdated_by, corrections=corrections, joins=enrichment.lookups, enrichment=enrichment
     ).collect()
     assert sorted(row.position for row in outdated) == ["b", "c"]
 
@@ -215,10 +215,10 @@ def test_a_loss_outdates_the_facts_of_the_key_from_then_on(spark: SparkSession) 
     ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<bigint>")})
     corrections = spark.createDataFrame(
         [("2", at(10), None, at(1440), "user"), ("3", None, None, at(1440), "user")],
-        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, join STRING",
     )
     enrichment = replace(ORDERS, columns="created_at, user_id", lookups=LOOKUPS[:1], correction_days=1)
-    outdated = gold.transform(outdated_by, corrections=corrections, lookups=LOOKUPS[:1], enrichment=enrichment)
+    outdated = gold.transform(outdated_by, corrections=corrections, joins=LOOKUPS[:1], enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["b", "d"]
 
 
@@ -237,9 +237,9 @@ def test_a_fact_is_outdated_once_by_whatever_lookup_has_its_key(spark: SparkSess
     ).withColumns({"order_date": F.to_date("created_at"), "user_merged": F.lit(None).cast("array<int>")})
     corrections = spark.createDataFrame(
         [("2", None, None, at(1440), "user"), ("3", at(5), at(10), at(1440), "item")],
-        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, lookup STRING",
+        "changed_key STRING, valid_from TIMESTAMP, valid_until TIMESTAMP, changed_at TIMESTAMP, join STRING",
     )
     lookups = (LOOKUPS[0], replace(LOOKUPS[1], join="as_of"))
     enrichment = replace(ORDERS, columns="created_at, user_id, item_id", lookups=lookups)
-    outdated = gold.transform(outdated_by, corrections=corrections, lookups=lookups, enrichment=enrichment)
+    outdated = gold.transform(outdated_by, corrections=corrections, joins=lookups, enrichment=enrichment)
     assert sorted(row.position for row in outdated.collect()) == ["a", "b", "c"]

@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment import matches as matching
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.succession import Succession
+from pulsar_lakehouse.jobs.overdue import expire
 from pulsar_lakehouse.jobs.steps import as_written, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.silver.entity import Entity
@@ -28,8 +31,9 @@ from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_position
 from tests.oracle_lookups import JOINS, Join, Row, text_of
+from tests.oracle_lookups import Match as OraclesMatch
 from tests.searching import few
-from tests.shop import ENTITIES, joins_of
+from tests.shop import ENTITIES, joins_of, matches_of
 
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
 PRICES, KINDS = st.sampled_from([1.5, 2.5, 3.5, -1.0]), st.sampled_from(["a", "b"])
@@ -37,7 +41,11 @@ PRICES, KINDS = st.sampled_from([1.5, 2.5, 3.5, -1.0]), st.sampled_from(["a", "b
 
 def priced(id: int, price: float, kind: str, when: int = 0) -> Message:
     """An item without a message key, as some tests have its category in the key."""
-    return item(id, price, when=when, category=kind)._replace(key=None)
+    return item(id, price, when=when, category=kind, createdAt=millis(at(when)))._replace(key=None)
+
+
+def born(id: int, when: int, late: int, parent: int) -> Message:
+    return user(id, when=when, late=late, parentUserId=parent, createdAt=millis(at(when)))
 
 
 PRICED = st.builds(priced, ITEMS, PRICES, KINDS, MOMENTS)
@@ -45,7 +53,7 @@ NAMED = st.sampled_from(["a", "b", None])  # an order that names no category nam
 ORDERED = st.builds(partial(order), LINES, user=IDS, item=ITEMS, itemCategory=NAMED, when=MOMENTS, place=st.just(0))
 MERGED = st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, mergedAt=st.just(millis(at(0))), parentUserId=IDS)
 MESSAGES = st.one_of(
-    st.builds(partial(user), IDS, when=MOMENTS, late=MOMENTS, parentUserId=IDS),
+    st.builds(born, IDS, when=MOMENTS, late=MOMENTS, parent=IDS),
     *(MERGED, MERGED),  # the other messages of users undo merges
     st.builds(partial(user), IDS, when=MOMENTS, deletedAt=MOMENTS.map(lambda minute: millis(at(minute)))),
     st.builds(partial(tombstone, "users"), IDS.map(str), when=MOMENTS),
@@ -65,6 +73,25 @@ def with_lookups(*lookups: Lookup, required: bool = True) -> Enrichment:
     return replace(ORDERS, lookups=tuple(replace(each, required=required) for each in lookups))
 
 
+FIRST = Match(
+    entity=ITEM.entity,
+    on="item_category",
+    by="category",
+    time="created_at",
+    within=("-9 minutes", "6 minutes"),
+    lateness="1 minute",
+    name="near",
+)
+ALL = Match(
+    entity=USER.entity,
+    on="user_id",
+    by="parent_user_id",
+    time="created_at",
+    within=("-12 minutes", "12 minutes"),
+    each="all",
+    required=False,
+)
+MATCHED = replace(ORDERS, matches=(FIRST, ALL, replace(FIRST, name="left", required=False)))
 LOOKUPS = {
     "state is required": with_lookups(USER, KIND),
     "no state is required": with_lookups(USER, ITEM, required=False),
@@ -72,13 +99,17 @@ LOOKUPS = {
     "through rows as of a time": with_lookups(
         PAST, replace(PARENT, join="as_of", merged_into=None), replace(PARENT, name="elder", on="parent.parent_user_id")
     ),
+    "matches": replace(with_lookups(USER), matches=(FIRST, ALL)),
+    "matches that need not be there": replace(
+        with_lookups(), matches=(replace(FIRST, required=False), replace(ALL, each="first", required=True))
+    ),
     "through rows that are not required": with_lookups(USER, PARENT, replace(KIND, join="latest"), required=False),
 }
 THERE_FIRST = [
     *(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)),
     *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
 ]
-SHORT = {"state is required", "through rows that are not required"}
+SHORT = {"state is required", "matches", "through rows that are not required"}
 """The kinds that `make test` tries: with merges, rows as of a time, lookups through rows, and keys of two columns."""
 WRITES = [*SILVER, *PLACING, DUPLICATES]
 Round = tuple[list[Message], bool]
@@ -95,11 +126,14 @@ ROUNDS = st.lists(ROUND, min_size=3, max_size=3)
 def test_the_tables_are_the_oracles_after_each_round(
     lake: Lake,
     tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
     kind: str,
     rounds: list[Round],
     crash: int,
 ) -> None:
     """Before some rounds, checkpoints are lost and all is read again. In each, a batch crashes after another write.
+
+    Ten minutes pass between two rounds, in which intervals end.
 
     Each write is among those of some kind of lookups.
     """
@@ -107,11 +141,16 @@ def test_the_tables_are_the_oracles_after_each_round(
     run = lake.settings.run.model_copy(update={"retries": 0})
     project = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
-    oracle, place = Oracle(joins=joins_of(orders), keys={name: each.keys for name, each in entities.items()}), 0
+    oracle = Oracle(
+        joins=joins_of(orders), matches=matches_of(orders), keys={name: each.keys for name, each in entities.items()}
+    )
+    place = 0
     merge_and_enrich = partial(
         merge_all_and_enrich, Lake(lake.spark, project), list(entities.values()), orders, Succession()
     )
     for number, (messages, is_lost) in enumerate(rounds, crash):
+        now = at(10 * (number - crash))
+        monkeypatch.setattr(matching, "now", lambda now=now: now)
         placed = numbered(messages if place else [*THERE_FIRST, *messages], after=place)
         place += len(placed)
         if is_lost:
@@ -120,7 +159,7 @@ def test_the_tables_are_the_oracles_after_each_round(
         with crash_after(WRITES[number % len(WRITES)]), suppress(LakehouseError):
             merge_and_enrich()
         merge_and_enrich()
-        assert tables(project) == expected(oracle.run(placed, again=is_lost))
+        assert tables(project) == expected(oracle.run(placed, again=is_lost, now=now))
     assert all(reconcile_entity(Lake(lake.spark, project), entity).holds for entity in entities.values())
     assert reconcile_facts(Lake(lake.spark, project), orders).holds
 
@@ -140,13 +179,20 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
     as_of=st.frozensets(st.sampled_from(["users", "items"])),
     optional=st.frozensets(st.sampled_from(["users", "items"])),
     max_merges=st.integers(1, 5),
+    matched=st.frozensets(st.sampled_from([each.name for each in MATCHED.matches])),
 )
 def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
-    messages: list[Message], cuts: list[int], as_of: frozenset[str], optional: frozenset[str], max_merges: int
+    messages: list[Message],
+    cuts: list[int],
+    as_of: frozenset[str],
+    optional: frozenset[str],
+    max_merges: int,
+    matched: frozenset[str],
 ) -> None:
-    """The oracle, with which the tables are compared, has this property. No order comes twice.
+    """The oracle, with which the tables are compared, has this property. No order comes twice, and time passes.
 
-    Each order is joined with the same survivor in the end, and with the same state if all joins are as of a time.
+    Each order is joined with the same survivor and the same partners in the end, and with the same state if all joins
+    are as of a time.
     """
     once = {each.key if each.topic == "orders" else index: each for index, each in enumerate(messages)}
     placed = numbered(once.values())
@@ -157,10 +203,14 @@ def test_which_orders_are_in_gold_does_not_depend_on_what_came_in_which_round(
     if "users" in as_of:  # a latest row has the keys of the time when it was looked up
         joins[0] = replace(joins[0], follows_merges=False)
         joins.append(replace(joins[0], name="parent", on=("user.parent_user_id",)))
-    whole, parts = (Oracle(joins=joins) for _ in range(2))
+    matches = [each for each in matches_of(MATCHED) if each.name in matched]
+    whole, parts = (Oracle(joins=joins, matches=matches) for _ in range(2))
     whole.run(placed)
-    for start, end in pairwise(sorted({0, *cuts, len(placed)})):
-        parts.run(placed[start:end])
+    for number, (start, end) in enumerate(pairwise(sorted({0, *cuts, len(placed)}))):
+        parts.run(placed[start:end], now=at(10 * number))
+    parts.run([])
+    for match in matches:
+        assert partners(parts.gold, match) == partners(whole.gold, match)
     if as_of == {"users", "items"}:
         assert by_position(parts.gold) == by_position(whole.gold)
     assert ways(parts.gold, joins) == ways(whole.gold, joins)
@@ -175,6 +225,10 @@ def ways(orders: Iterable[Row], joins: Sequence[Join]) -> list[tuple[object, ...
     ]
 
 
+def partners(orders: Iterable[Row], match: OraclesMatch) -> list[object]:
+    return [order[match.name] for order in by_position(orders)]
+
+
 def positions(orders: Iterable[Row]) -> set[Position]:
     return {Position(**order["position"]) for order in orders}
 
@@ -182,4 +236,5 @@ def positions(orders: Iterable[Row]) -> set[Position]:
 def merge_all_and_enrich(lake: Lake, entities: Sequence[Entity], orders: Enrichment, succession: Succession) -> None:
     catch_up(lake.settings, merging(lake, entities))
     stream = partial(enrich, lake, as_written(lake, orders), succession)
-    catch_up(lake.settings, [Stream("enrich orders", stream, caught_up=succession.caught_up)])
+    prepare = partial(expire, lake.settings, orders)
+    catch_up(lake.settings, [Stream("enrich orders", stream, caught_up=succession.caught_up, prepare=prepare)])

@@ -1,11 +1,13 @@
 """What each step reads and writes, and where columns come from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
+from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.sql.declaration import read_declaration
 from pulsar_lakehouse.jobs.lineage.flows import enriched, flows
 from pulsar_lakehouse.jobs.lineage.origins import Column, Origin, origin, origins_in_select
@@ -44,6 +46,13 @@ def test_each_step_reads_what_another_has_written(tmp_path: Path) -> None:
         ("publish t", ("gold.counts",), ("topic t",)),
         ("publish postgres p", ("gold.counts",), ("postgres p",)),
     ]
+
+
+def test_a_match_is_made_from_the_latest_rows_of_its_entity() -> None:
+    near = Match(entity=USERS, on="user_id", by="id", time="created_at", within="1 day", each="all", name="near")
+    flow = enriched(replace(ORDERS, matches=(near,), lookups=()))
+    assert flow.reads == ("bronze.orders", "silver.users")
+    assert flow.columns["gold.enriched_orders"]["near.first_name"] == made(("silver.users", "first_name"))
 
 
 def test_columns_come_from_the_columns_that_their_sql_names(tmp_path: Path) -> None:
