@@ -73,7 +73,7 @@ def test_a_command_runs_with_the_arguments_and_the_folder_of_who_asks(
 def test_a_command_reads_the_environment_of_who_asks(home: Path, server: psutil.Popen, tmp_path: Path) -> None:
     code, _, error = run(home, "status", folder=tmp_path, LAKEHOUSE_PULSAR__NAMESPACE="no")
 
-    assert (code, "pulsar.namespace" in error, has_forked(server)) == (78, True, True)
+    assert (code, "LAKEHOUSE_PULSAR__NAMESPACE" in error, has_forked(server)) == (78, True, True)
 
 
 def test_output_and_exit_code_are_those_of_the_command(home: Path, server: psutil.Popen) -> None:
