@@ -66,7 +66,7 @@ def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) 
     for name, check in table.checks.items():
         resolve({name: check}, over=rows.schema, within=table.at_check(name))
     if table.refresh == INCREMENTAL:
-        refuse_full_only(statement, rows)
+        refuse_full_only(statement, sources, rows)
         try:
             refuse_what_is_read_otherwise(lake.spark, statement, sources, rows)
         except PySparkException as error:  # a literal fails, because Spark evaluates it already
