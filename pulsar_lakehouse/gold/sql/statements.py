@@ -303,18 +303,20 @@ def _plan(rows: DataFrame, *rules: str) -> JavaObject:
     """The plan of a query, changed by these rules of Spark's optimizer."""
     plan = rows._jdf.queryExecution().analyzed()
     for rule in rules:
-        plan = java_class(rows.sparkSession, f"{CATALYST}.optimizer.{rule}").apply(plan)
+        plan = java_class(rows.sparkSession, f"{CATALYST}.{rule}").apply(plan)
     return plan
 
 
 def _simplified(rows: DataFrame) -> JavaObject:
-    """The plan, with constants folded and conditions simplified, so that equal meanings compare as equal."""
-    return _plan(rows, "ConstantFolding", "BooleanSimplification")
+    """The plan, with constants folded, conditions simplified and names of WITH numbered: equal meanings compare as
+    equal.
+    """
+    return _plan(rows, "optimizer.ConstantFolding", "optimizer.BooleanSimplification", "normalizer.NormalizeCTEIds")
 
 
 def _is_of_the_moment(rows: DataFrame) -> bool:
     plan = _plan(rows)
-    return not plan.deterministic() or not plan.fastEquals(_plan(rows, "ComputeCurrentTime"))
+    return not plan.deterministic() or not plan.fastEquals(_plan(rows, "optimizer.ComputeCurrentTime"))
 
 
 def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str, DataFrame]) -> DataFrame:

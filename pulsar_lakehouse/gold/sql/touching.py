@@ -113,7 +113,7 @@ def touching(tree: exp.Query, keys: Sequence[str], ends: Sequence[exp.Expr] = ()
             query = _of_keys(_stripped(query, place)[0], positions, ends)
             for table in list(tables_in(query)):
                 _replace(table, CHANGED if table is place.table else view(name_of(table)))
-            rows = exp.select("*").from_(query.subquery("_touched")).distinct()
+            rows = exp.select("*").from_(query.subquery("_touched", copy=False), copy=False).distinct(copy=False)
             texts[name_of(node), rows.sql(DIALECT, comments=False)] = None
     yield from texts
 
