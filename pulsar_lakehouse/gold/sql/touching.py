@@ -188,8 +188,9 @@ def _stripped_union(query: exp.SetOperation, place: _Place) -> tuple[exp.Query, 
         raise NotByKeyError(query, f"{_clauses(extra)} of a UNION")
     for branch in (query.this, query.expression):
         for each in branch.unnest().selects:
-            if each.is_star or not isinstance(each, exp.Alias | exp.Column | exp.Literal):
-                raise NotByKeyError(each, "a column without a name in a UNION (use AS)")
+            is_one = type(each.unnest()) is exp.Cast or not isinstance(each.unnest(), exp.Func | exp.Aliases)
+            if each.is_star or not is_one:
+                raise NotByKeyError(each, "*, or a function without a name, in a UNION (use AS)")
     (left, first), (right, second) = (_stripped(branch, place) for branch in (query.this, query.expression))
     reasons = [(name, why or other) for (name, why), (_, other) in zip(first, second, strict=True)]
     return exp.Union(this=left, expression=right, distinct=False), reasons
@@ -363,7 +364,8 @@ def _refuse_subqueries(tree: exp.Query) -> None:
         while isinstance(above, exp.Subquery | exp.SetOperation):
             above = above.parent
         if above is not None and not isinstance(above, exp.From):
-            raise NotByKeyError(node, "a subquery outside of FROM")
+            is_joined = isinstance(above, exp.Join)
+            raise NotByKeyError(node, "a join of a subquery" if is_joined else "a subquery outside of FROM")
 
 
 def _is_made_of(value: exp.Expr, parts: Sequence[exp.Expr]) -> bool:

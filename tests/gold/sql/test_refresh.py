@@ -286,7 +286,8 @@ SHAPES = {
     "to_the_right": """SELECT r.k AS k, r.id AS id, max(l.v) AS v
         FROM silver.lefts AS l RIGHT JOIN silver.rights AS r ON l.k = r.k
         GROUP BY r.k, r.id""",
-    "of_two": """SELECT k, id, v FROM silver.lefts WHERE v > 1 UNION ALL SELECT upper(k) AS k, id, 0 FROM silver.rights""",
+    "of_two": """SELECT k, id, v FROM silver.lefts WHERE v > 1
+        UNION ALL SELECT upper(k) AS k, id, 0 FROM silver.rights""",
     "distinct_rows": """SELECT DISTINCT k, v > 1 AS id, 0 AS v FROM silver.lefts""",
     "top": """SELECT k, rank AS id, v
         FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY v DESC, id) AS rank FROM silver.lefts)
@@ -422,11 +423,14 @@ KEYS = "-- keys: category"
         ([*JOINED, ("LEFT JOIN", "LEFT SEMI JOIN")], "x.sql:4: a join other than INNER, LEFT, RIGHT and FULL"),
         ([*JOINED, ("silver.users AS u", "(SELECT id FROM silver.users) AS u")], "x.sql:4: a join of a subquery can't"),
         (
-            [*JOINED, ("WHERE", "RIGHT JOIN silver.items AS i ON i.id = o.item_id WHERE")],
+            [*JOINED, ("WHERE price", "RIGHT JOIN silver.items AS i ON i.id = o.item_id WHERE o.price")],
             "x.sql:5: a RIGHT join of more than two tables",
         ),
         (
-            [*JOINED, ("LEFT JOIN silver.users AS u ON o.user_id = u.id", "JOIN silver.users AS user USING (user_id)")],
+            [
+                *JOINED,
+                ("LEFT JOIN silver.users AS u ON o.user_id = u.id", "JOIN silver.users AS user ON o.user_id = 1"),
+            ],
             "x.sql:4: a join of user, which is also the name of a column, can't",
         ),
         (
@@ -439,7 +443,7 @@ KEYS = "-- keys: category"
             "x.sql:3: the key category, that PARTITION BY does not have, can't",
         ),
         ([(COUNT, "ntile(3) OVER (ORDER BY price) AS n"), ("GROUP BY item.category", "")], r"x.sql:3: ntile\(\), whi"),
-        ([("WHERE", "UNION BY NAME SELECT 'x' AS category, 1 AS orders FROM silver.users --")], "BY NAME of a UNION"),
+        ([("WHERE", "UNION SELECT upper(first_name), 1 FROM silver.users --")], r"x.sql:5: \*, or a function without"),
         ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:3: from `to_char` on, sqlglot reads this differently"),
         ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:3: from `item_name` on, sqlglot reads this"),
         ([(CATEGORY, "log2(line_item_id)")], "x.sql:3: from `log2` on, sqlglot reads this"),

@@ -10,13 +10,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 import sqlglot
+from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from pulsar_lakehouse.gold.sql import touching
 from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.touching import CHANGED, NotByKeyError, as_views, inlined, view, why_not
 
-CONNECTION = duckdb.connect(config={"threads": 1})
+CONNECTION = duckdb.connect(config={"threads": 1, "default_null_order": "nulls_first"})  # as Spark
 SOURCES = ("silver.x", "silver.y", "silver.z")
 COLUMNS = pa.schema(
     [
@@ -258,3 +259,20 @@ def test_each_part_is_needed(
     assert missed(literal(sql, before, after)) == set()
     monkeypatch.setattr(where, part, without)
     assert missed(literal(sql, before, after)) == {key}
+
+
+@pytest.mark.long
+def test_spark_runs_the_queries_as_duckdb_does(spark: SparkSession) -> None:
+    columns = "id BIGINT, k BIGINT, g BIGINT, v BIGINT, item STRUCT<c: BIGINT>"
+
+    def by_spark(sql: str, tables: Tables) -> Counter[tuple[Any, ...]]:
+        for name, rows in tables.items():
+            spark.createDataFrame(rows, columns).createOrReplaceTempView(view(name))
+        return Counter(tuple(row) for row in spark.sql(sql).collect())
+
+    for case in cases(seed=5, number=30):
+        sql = as_views(case.tree).sql(DIALECT)
+        assert by_spark(sql, case.after) == Counter(run(sql, case.after)), sql
+        for name, sql in touching.touching(case.tree, case.keys):
+            tables = {**case.before, CHANGED: case.changed(name)}
+            assert by_spark(sql, tables) == Counter(run(sql, tables)), sql
