@@ -308,9 +308,7 @@ def _plan(rows: DataFrame, *rules: str) -> JavaObject:
 
 
 def _simplified(rows: DataFrame) -> JavaObject:
-    """The plan, with constants folded, conditions simplified and names of WITH numbered: equal meanings compare as
-    equal.
-    """
+    """The plan, simplified so that equal meanings compare as equal. Names of WITH get the same numbers."""
     return _plan(rows, "optimizer.ConstantFolding", "optimizer.BooleanSimplification", "normalizer.NormalizeCTEIds")
 
 
