@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 from sqlglot import TokenType, exp
 
 from pulsar_lakehouse.errors import ConfigurationError
@@ -44,6 +44,9 @@ SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
 
 WINDOW_FUNCTIONS = ("row_number", "rank", "dense_rank", "lag", "lead")
 """What a SELECT may compute by OVER beside aggregates."""
+
+
+NESTED = (StructType, ArrayType, MapType)
 
 
 class FullOnlyError(ConfigurationError):
@@ -242,9 +245,9 @@ def _refuse_ambiguous_aliases(statement: Statement, sources: Mapping[str, DataFr
     """As `user.name` may be of the table `user`, or a field of the column `user` of another table."""
     tables = joined(select) if select.args.get("joins") else []
     columns = (column for table in tables for column in sources[name_of(table)].schema)
-    structs = {column.name.lower() for column in columns if isinstance(column.dataType, StructType)}
+    nested = {column.name.lower() for column in columns if isinstance(column.dataType, NESTED)}
     for table in tables:
-        if table.alias_or_name.lower() in structs:
+        if table.alias_or_name.lower() in nested:
             raise statement.full_only(table, f"a join of {table.alias_or_name}, which is also the name of a column,")
 
 

@@ -224,7 +224,8 @@ def _null_columns(select: exp.Select, alias: str) -> None:
     """Put NULL in place of the columns of a joined table."""
     for column in [each for node in select.selects for each in _columns_in(node)]:
         if alias in _aliases(select) and _owner(column) == alias:  # a NULL of the same type
-            column.replace(exp.Case(ifs=[exp.If(this=exp.true(), true=exp.null())], default=column.copy()))
+            null = exp.Case(ifs=[exp.If(this=exp.true(), true=exp.null())], default=column.copy())
+            column.replace(exp.alias_(null, column.name) if column.parent is select else null)
 
 
 def _refuse_clauses(select: exp.Select) -> None:

@@ -261,6 +261,21 @@ def test_each_part_is_needed(
     assert missed(literal(sql, before, after)) == {key}
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT g AS a FROM (SELECT r.g, l.v FROM silver.x AS l LEFT JOIN silver.y AS r ON l.k = r.k)",
+        "SELECT coalesce(l.k, r.k) AS a, count(*) AS n FROM silver.x AS l FULL JOIN silver.y AS r USING (k) GROUP BY 1",
+        "SELECT l.g AS a, r.g AS b FROM silver.x AS l JOIN silver.y AS r USING (k)",
+        "SELECT a, n FROM (SELECT k AS a, count(*) AS n FROM silver.x GROUP BY k) AS o WHERE o.n > 0",
+    ],
+)
+def test_names_of_columns_stay(sql: str) -> None:
+    before: Values = {"x": [(1, 1, 1), (2, 2, 2)], "y": [(2, 5, 2)]}
+    after: Values = {"x": [(1, 1, 1), (3, 3, 3)], "y": [(1, 6, 1)]}
+    assert missed(literal(sql, before, after)) == set()
+
+
 @pytest.mark.long
 def test_spark_runs_the_queries_as_duckdb_does(spark: SparkSession) -> None:
     columns = "id BIGINT, k BIGINT, g BIGINT, v BIGINT, item STRUCT<c: BIGINT>"
