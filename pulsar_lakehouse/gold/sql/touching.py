@@ -188,7 +188,7 @@ def _stripped_union(query: exp.SetOperation, place: _Place) -> tuple[exp.Query, 
         raise NotByKeyError(query, f"{_clauses(extra)} of a UNION")
     for branch in (query.this, query.expression):
         for each in branch.unnest().selects:
-            is_one = type(each.unnest()) is exp.Cast or not isinstance(each.unnest(), exp.Func | exp.Aliases)
+            is_one = isinstance(each.unnest(), exp.Cast) or not isinstance(each.unnest(), exp.Func | exp.Aliases)
             if each.is_star or not is_one:
                 raise NotByKeyError(each, "*, or a function without a name, in a UNION (use AS)")
     (left, first), (right, second) = (_stripped(branch, place) for branch in (query.this, query.expression))

@@ -443,7 +443,10 @@ KEYS = "-- keys: category"
             "x.sql:3: the key category, that PARTITION BY does not have, can't",
         ),
         ([(COUNT, "ntile(3) OVER (ORDER BY price) AS n"), ("GROUP BY item.category", "")], r"x.sql:3: ntile\(\), whi"),
-        ([("WHERE", "UNION SELECT upper(first_name), 1 FROM silver.users --")], r"x.sql:5: \*, or a function without"),
+        (
+            [("GROUP BY item.category", "GROUP BY 1 UNION SELECT upper(first_name), 1 FROM silver.users")],
+            r"x.sql:6: \*, or a function without a name, in a UNION \(use AS\) can't",
+        ),
         ([(CATEGORY, "to_char(created_at, 'yyyy-MM')")], "x.sql:3: from `to_char` on, sqlglot reads this differently"),
         ([(CATEGORY, "date_trunc(item_name, created_at)")], "x.sql:3: from `item_name` on, sqlglot reads this"),
         ([(CATEGORY, "log2(line_item_id)")], "x.sql:3: from `log2` on, sqlglot reads this"),
