@@ -177,8 +177,8 @@ def _stripped(query: exp.Expr, place: _Place) -> tuple[exp.Query, Reasons]:
         return _stripped(query.this, place)
     if isinstance(query, exp.SetOperation):
         return _stripped_union(query, place)
-    if not isinstance(query, exp.Select):
-        raise NotByKeyError(query, "FROM with something other than a table or a subquery")
+    if not isinstance(query, exp.Select) or not query.args.get("from_"):
+        raise NotByKeyError(query, "something other than a SELECT from a table or a subquery")
     return query, _strip_select(query, place)
 
 

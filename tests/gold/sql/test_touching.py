@@ -1,5 +1,6 @@
 """Every key whose rows a change changes is among the touched keys: generated queries and changes, run in DuckDB."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -274,6 +275,33 @@ def test_names_of_columns_stay(sql: str) -> None:
     before: Values = {"x": [(1, 1, 1), (2, 2, 2)], "y": [(2, 5, 2)]}
     after: Values = {"x": [(1, 1, 1), (3, 3, 3)], "y": [(1, 6, 1)]}
     assert missed(literal(sql, before, after)) == set()
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("SELECT 1 AS a UNION SELECT k FROM silver.x", "something other than a SELECT from a table or a subquery"),
+        ("(SELECT k AS a FROM silver.x LIMIT 1) UNION SELECT k FROM silver.x", "LIMIT"),
+        ("SELECT k AS a FROM silver.x UNION ALL BY NAME SELECT k AS a FROM silver.x", "BY NAME of a UNION"),
+        ("WITH q AS (SELECT 1 FROM silver.x) SELECT k AS a FROM silver.y", "q, which WITH defines but nothing reads,"),
+        ("WITH q (a) AS (SELECT k FROM silver.x) SELECT a FROM q", "q with more than an alias"),
+        ("SELECT a FROM silver.x AS t (a, b)", "t with other names for its columns"),
+        ("SELECT k AS a, rank() OVER w AS n FROM silver.x WINDOW w AS (PARTITION BY k ORDER BY g)", "WINDOWS"),
+        ("SELECT a FROM (SELECT count(*) FROM silver.x)", "a column without a name (use AS)"),
+        (
+            "SELECT a FROM (SELECT max(k) AS c FROM silver.x) LATERAL VIEW explode(array(c)) t AS a",
+            "LATERAL VIEW with a",
+        ),
+        (
+            "SELECT l.k AS a FROM silver.x AS l CROSS JOIN silver.y AS r",
+            "a join other than INNER, LEFT, RIGHT and FULL",
+        ),
+        ("SELECT l.k AS a FROM silver.x AS l JOIN silver.y AS r", "a join without ON"),
+    ],
+)
+def test_what_has_no_keys_is_told(sql: str, what: str) -> None:
+    with pytest.raises(NotByKeyError, match=f"^{re.escape(what)}"):
+        why_not(parsed(sql))
 
 
 @pytest.mark.long
