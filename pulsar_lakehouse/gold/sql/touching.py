@@ -249,13 +249,13 @@ def _refuse_clauses(select: exp.Select) -> None:
 
 
 def _refuse_join(join: exp.Join, *, is_of_two: bool) -> None:
+    if not join.args.get("on") and not join.args.get("using"):
+        raise NotByKeyError(join, "a join without ON")
     is_plain = join.side in _SIDES and join.kind in ("", "INNER", "OUTER") and not join.method
     if not is_plain or (join.kind == "OUTER" and not join.side):
         raise NotByKeyError(join, "a join other than INNER, LEFT, RIGHT and FULL")
     if join.side in ("RIGHT", "FULL") and not is_of_two:
         raise NotByKeyError(join, f"a {join.side} join of more than two tables")
-    if not join.args.get("on") and not join.args.get("using"):
-        raise NotByKeyError(join, "a join without ON")
 
 
 def _null_what_is_no_key(select: exp.Select, inner: _Columns) -> Reasons:
