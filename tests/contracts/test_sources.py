@@ -99,7 +99,9 @@ def test_they_are_told_with_file_and_line(
 
 def test_two_declarations_of_one_name_are_told(tmp_path: Path) -> None:
     twice = DECLARED.format(source='Postgres("regions", "id BIGINT, name STRING")')
-    with pytest.raises(DeclarationsError, match=r"regions\.py:4: REGIONS: table bronze\.regions: is the table of .*others\.py:4"):
+    with pytest.raises(
+        DeclarationsError, match=r"regions\.py:4: REGIONS: table bronze\.regions: is the table of .*others\.py:4"
+    ):
         load(project(tmp_path, regions=twice, others=twice))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
+from rich.filesize import decimal
 
 from pulsar_lakehouse.contracts.avro_schemas import avro_record
 from pulsar_lakehouse.contracts.checks import resolve
@@ -13,6 +14,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.header import CHECK, INCREMENTAL
 from pulsar_lakehouse.gold.sql.statements import (
+    FullOnlyError,
     Statement,
     located,
     parse,
@@ -27,6 +29,7 @@ from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.spark.comparing import has_map
 from pulsar_lakehouse.tables.declared import NAME, unstorable_names
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import bytes_of, existing_tables, files_of
 
 
 def check_declarations(
@@ -67,19 +70,33 @@ def checked(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame]) 
     for name, check in table.checks.items():
         resolve({name: check}, over=rows.schema, within=table.at_entry(CHECK, name))
     if table.refresh == INCREMENTAL:
-        refuse_full_only(statement, rows)
         try:
-            refuse_what_is_read_otherwise(lake.spark, statement, sources, rows)
-        except PySparkException as error:  # a literal fails, because Spark evaluates it already
-            raise ConfigurationError(located(statement, error)) from None
-        touched(lake.spark, statement, sources, sources)
-        refuse_sums_of_doubles(lake.spark, statement, sources)
-        for name in table.sources:
-            if name.startswith(("bronze.", "quarantine.", BACKFILLS.name)) or (
-                lake.table(name).exists() and not lake.table(name).has_change_feed
-            ):
-                raise ConfigurationError(f"{table.at}:1: {name} has no change data feed: declare `refresh: full`")
+            _refuse_full_only(lake, statement, sources, rows)
+        except FullOnlyError as error:
+            raise ConfigurationError(f"{error}{_cost_of_full(lake, table)}") from None
     return rows
+
+
+def _refuse_full_only(lake: Lake, statement: Statement, sources: Mapping[str, DataFrame], rows: DataFrame) -> None:
+    refuse_full_only(statement, sources, rows)
+    try:
+        refuse_what_is_read_otherwise(lake.spark, statement, sources, rows)
+    except PySparkException as error:  # a literal fails, because Spark evaluates it already
+        raise ConfigurationError(located(statement, error)) from None
+    touched(lake.spark, statement, sources, sources)
+    refuse_sums_of_doubles(lake.spark, statement, sources)
+    for name in statement.table.sources:
+        if name.startswith(("bronze.", "quarantine.", BACKFILLS.name)) or (
+            lake.table(name).exists() and not lake.table(name).has_change_feed
+        ):
+            raise FullOnlyError(f"{statement.table.at}:1: {name} has no change data feed: declare `refresh: full`")
+
+
+def _cost_of_full(lake: Lake, table: SqlTable) -> str:
+    """What a full refresh reads each time, of the sources that exist."""
+    sources = existing_tables(lake.settings, (name for name in table.sources if lake.table(name).exists()))
+    read = [f"{name} (rows: {each.count():,}, {decimal(bytes_of(files_of(each)))})" for name, each in sources]
+    return f"; it reads all of {', '.join(read)} each time" if read else ""
 
 
 def _refuse_column(statement: Statement, column: StructField) -> None:

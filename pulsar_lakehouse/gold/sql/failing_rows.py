@@ -15,14 +15,13 @@ from sqlglot import exp
 
 from pulsar_lakehouse.gold.sql.parsing import DIALECT
 from pulsar_lakehouse.gold.sql.statements import (
-    AGGREGATES,
     Statement,
-    calls,
     joined_rows,
     refuse_full_only,
     refuse_what_is_read_otherwise,
     select,
 )
+from pulsar_lakehouse.gold.sql.touching import calls, is_aggregate
 from pulsar_lakehouse.spark.declared_sql import told_with, try_eval
 from pulsar_lakehouse.spark.session_settings import session_settings
 
@@ -48,7 +47,9 @@ def tried(spark: SparkSession, statement: Statement, sources: Mapping[str, DataF
     from others.
     """
     rows, tree = select(spark, statement, sources), statement.tree
-    refuse_full_only(statement, rows)
+    if not statement.is_plain:
+        raise statement.wrong(tree, "a row of the result is not made of one joined row, or one group")
+    refuse_full_only(statement, sources, rows)
     refuse_what_is_read_otherwise(spark, statement, sources, rows)
     if calls(tree, "session_window"):
         raise statement.wrong(tree, "where a session ends depends on all rows around it")
@@ -56,7 +57,7 @@ def tried(spark: SparkSession, statement: Statement, sources: Mapping[str, DataF
     where = tree.args["where"].this if tree.args.get("where") else exp.true()
     if tree.args.get("group"):
         return _by_group(joined, statement, where)
-    if any(_is_aggregate(node) for node in tree.walk()):
+    if any(is_aggregate(node) for node in tree.walk()):
         raise statement.wrong(tree, "all rows are one group")
     return _each_row(joined, statement, where)
 
@@ -135,7 +136,7 @@ class _OfRows:
                 return exp.column(f"g{self.groups.index(each)}", table="_groups")
             if isinstance(each, exp.Filter):
                 return self._aggregate(each.this, name, only=each.expression.this)
-            return self._aggregate(each, name) if _is_aggregate(each) else each
+            return self._aggregate(each, name) if is_aggregate(each) else each
 
         return node.transform(over)
 
@@ -166,14 +167,10 @@ def _if(condition: exp.Expr, value: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=condition.copy(), true=value.copy())])
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
-
-
 def _groups(statement: Statement) -> Iterator[exp.Expr]:
     group, selects = statement.tree.args["group"], statement.tree.selects
     if group.args.get("all"):
-        yield from (each.unalias() for each in selects if not any(_is_aggregate(node) for node in each.walk()))
+        yield from (each.unalias() for each in selects if not any(is_aggregate(node) for node in each.walk()))
     for given in group.expressions:
         for each in given.expressions if isinstance(given, exp.Tuple) else [given.unnest()]:
             yield selects[int(each.name) - 1].unalias() if each.is_int else each

@@ -104,7 +104,8 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
     except PySparkException as error:
         if not is_of_data(error):
             raise
-        done = _refresh_what_does_not_fail(lake, statement, sources, error)
+        untried = None if why_full or last is None else whole
+        done = _refresh_what_does_not_fail(lake, statement, sources, error, untried=untried)
     if done.reason != NOTHING_NEW:
         if not done.quarantined:
             clear_quarantine(lake, F.col("table") == table.name)
@@ -138,13 +139,20 @@ def _refresh_touched(
 
 
 def _refresh_what_does_not_fail(
-    lake: Lake, statement: Statement, sources: Mapping[str, DataFrame], error: PySparkException
+    lake: Lake,
+    statement: Statement,
+    sources: Mapping[str, DataFrame],
+    error: PySparkException,
+    *,
+    untried: DataFrame | None,
 ) -> Refreshed:
     """Recompute all rows that do not fail, and quarantine the failing ones.
 
-    If the failing rows can't be told from others, quarantines the whole table with `error`, and leaves it as it was.
+    If the failing rows can't be told from others, the rows may fail that the SELECT filters out, but whose keys an
+    incremental refresh looks for: then all rows are `untried`. If these fail too, quarantines the whole table with
+    `error`, and leaves it as it was.
     """
-    table = statement.table
+    table, present = statement.table, lake.table(statement.table.name).read()
     with each_expression_alone(lake.spark), ExitStack() as stack:
         try:
             rows = stack.enter_context(cached(tried(lake.spark, statement, sources)))
@@ -154,12 +162,18 @@ def _refresh_what_does_not_fail(
                 is_of_data(problem) or isinstance(problem, AnalysisException)
             ):
                 raise
+            if untried is not None:
+                try:
+                    return _write(lake, statement, untried, present, kind=FULL, reason="keys of changed rows fail")
+                except PySparkException as again:
+                    if not is_of_data(again):
+                        raise
             reason = located(statement, error)
             quarantine(lake, table, lake.spark.createDataFrame([(None, reason)], "keys STRING, reason STRING"))
             why = "rows fail, but it can't be determined which: the table stays as it was"
             return Refreshed(table=table.name, kind=FAILED, reason=why, quarantined=1, failing=(reason,))
         failing = rows.where("reason IS NOT NULL").select("keys", "reason").distinct()
-        whole, present = rows.where("reason IS NULL").select("row.*"), lake.table(table.name).read()
+        whole = rows.where("reason IS NULL").select("row.*")
         return _write(lake, statement, whole, present, kind=FULL, reason="rows fail", failing=failing)
 
 

@@ -1,13 +1,13 @@
 """Run the SELECT of a declared table over any rows in place of its sources, and find the keys that changes touch.
 
-The touched keys are those that the SELECT returns for the changed rows, without its WHERE, and with an inner join to
-the changed rows. docs/decisions/015-sql-tables.md says why this is exact, and for which SELECTs.
+The queries for touched keys are made in `touching`.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 
 import sqlglot
@@ -15,6 +15,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
 from sqlglot import TokenType, exp
 
 from pulsar_lakehouse.contracts.checks import Mode, of_mode
@@ -22,31 +23,37 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.header import FULL
 from pulsar_lakehouse.gold.sql.parsing import DIALECT, line_of, literal, name_of, parsed, tables_in
+from pulsar_lakehouse.gold.sql.touching import (
+    AGGREGATES,
+    CHANGED,
+    NotByKeyError,
+    as_views,
+    calls,
+    inlined,
+    joined,
+    rows_of,
+    touching,
+    view,
+    why_not,
+)
 from pulsar_lakehouse.spark.declared_sql import reason_of
 from pulsar_lakehouse.spark.files import java_class
 
 CATALYST = "org.apache.spark.sql.catalyst"
-CHANGED = "_changed"
 ROWS = "rows"
 """The name, in a definition, of the SELECT without its columns."""
 SKIPPED_BY = ("bigint", "int", "date", "timestamp", "string")
 """Types for which Delta can skip files by their lowest and highest values."""
 
-_NOT_BY_KEY = {
-    exp.With: "WITH",
-    exp.Subquery: "a subquery",
-    exp.Window: "a window function",
-    exp.Limit: "LIMIT",
-    exp.Offset: "OFFSET",
-    exp.Qualify: "QUALIFY",
-    exp.Rollup: "ROLLUP",
-    exp.Cube: "CUBE",
-    exp.GroupingSets: "GROUPING SETS",
-}
-"""What an incremental SELECT must not have: the rows of a key may only depend on the source rows of that key."""
+WINDOW_FUNCTIONS = ("row_number", "rank", "dense_rank", "lag", "lead")
+"""What a SELECT may compute by OVER beside aggregates."""
 
-AGGREGATES = ("count", "count_if", "sum", "avg", "min", "max", "bool_and", "every", "bool_or", "some")
-"""Aggregates that do not depend on the order of rows."""
+
+NESTED = (StructType, ArrayType, MapType)
+
+
+class FullOnlyError(ConfigurationError):
+    """A table is declared as incremental, but can only be refreshed in full."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +71,57 @@ class Statement:
     def grouping(self) -> tuple[str, ...]:
         """The keys that identify the rows to recompute together.
 
-        Session windows are left out, because the end of a session depends on the rows around it.
+        Those are left out that depend on rows around, such as session windows, ranks and aggregates.
         """
-        return tuple(key for key in self.table.keys if not calls(self.projections[key], "session_window"))
+        return tuple(key for key in self.table.keys if not self.why_not.get(key))
+
+    @cached_property
+    def inlined(self) -> exp.Query:
+        """The SELECT with subqueries instead of WITH. Raises FullOnlyError."""
+        with self._full_only():
+            return inlined(self.tree)
+
+    @cached_property
+    def why_not(self) -> Mapping[str, str]:
+        """By column: why it can't be in `grouping`; empty if it can. Raises FullOnlyError."""
+        with self._full_only():
+            return why_not(self.inlined)
+
+    @property
+    def is_of_tables(self) -> bool:
+        """Whether it is a single SELECT, of tables only."""
+        return isinstance(self.tree, exp.Select) and not self.tree.find(exp.Subquery, exp.With)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each row of the result is made of one joined row, or of one group of them."""
+        return self.is_of_tables and not (self.tree.args.get("distinct") or self.tree.find(exp.Window))
+
+    @contextmanager
+    def _full_only(self) -> Iterator[None]:
+        try:
+            yield
+        except NotByKeyError as error:
+            raise self.full_only(error.node, error.what) from None
+
+    def full_only(self, node: exp.Expr, what: str) -> FullOnlyError:
+        at = f"{self.table.at}:{line_of(node)}"
+        return FullOnlyError(f"{at}: {what} can't be refreshed by keys: declare `refresh: {FULL}`, or avoid it")
 
     @property
     def bounds(self) -> dict[str, tuple[exp.Expr, exp.Expr]]:
         """By column of the first table: expressions for its lowest and highest value in a group, if keys give them."""
-        bounds = {}
+        bounds = dict[str, tuple[exp.Expr, exp.Expr]]()
+        if not self.is_of_tables or any(join.side in ("RIGHT", "FULL") for join in self.tree.args.get("joins") or []):
+            return bounds
         for key in self.grouping:
             node = self.projections[key].unalias()
             column, low, high = node, node, node
             if isinstance(node, exp.Dot) and isinstance(node.this, exp.Anonymous) and calls(node.this, "window"):
                 column = node.this.expressions[0]
                 low, high = (exp.Dot.build([node.this.copy(), exp.to_identifier(end)]) for end in ("start", "end"))
-            if isinstance(column, exp.Column) and column.table in ("", _joined(self.tree)[0].alias_or_name):
+            first = joined(self.tree)[0].alias_or_name
+            if isinstance(column, exp.Column) and not column.db and column.table in ("", first):
                 bounds[column.name] = (low, high)
         return bounds
 
@@ -131,7 +174,7 @@ def _replaced(statement: Statement) -> Iterator[tuple[int, int, str]]:
     """
     for node in tables_in(statement.tree):
         alias = "" if node.alias else f" AS {node.name}"
-        yield node.args["db"].meta["start"], node.this.meta["end"] + 1, f"{_view(name_of(node))}{alias}"
+        yield node.args["db"].meta["start"], node.this.meta["end"] + 1, f"{view(name_of(node))}{alias}"
     for colon, name in pairwise(sqlglot.tokenize(statement.table.sql, read=DIALECT)):
         if colon.token_type is TokenType.COLON and name.text in statement.table.parameters:
             # After a space, as a minus before a negative number would begin a comment.
@@ -146,10 +189,15 @@ def touched(
     `changed` are the changed rows of sources, as they were before and after.
     """
     either = {name: rows.unionByName(changed[name]) if name in changed else rows for name, rows in current.items()}
+    ends = [
+        exp.alias_(end, f"{at}{name}")
+        for name, bounds in statement.bounds.items()
+        for at, end in zip(("_low_", "_high_"), bounds, strict=True)
+    ]
     groups = (
-        _run(spark, statement, _touched_by(statement, index), {**either, CHANGED: changed[name_of(node)]})
-        for index, node in enumerate(_joined(statement.tree))
-        if name_of(node) in changed
+        _run(spark, statement, sql, {**either, CHANGED: changed[name]})
+        for name, sql in touching(statement.inlined, statement.grouping, ends)
+        if name in changed
     )
     return reduce(DataFrame.union, groups).distinct()
 
@@ -158,9 +206,10 @@ def narrow(
     statement: Statement, sources: Mapping[str, DataFrame], groups: DataFrame
 ) -> tuple[int, dict[str, DataFrame]]:
     """The number of groups, and the sources with a filter by which Delta skips files without rows of these groups."""
-    names = [name_of(node) for node in _joined(statement.tree)]
-    rows, types = sources[names[0]], dict(groups.dtypes)
-    known = rows.dtypes if names.count(names[0]) == 1 else []  # a second read needs all rows
+    names = [name_of(node) for node in tables_in(statement.tree)]
+    first = name_of(joined(statement.tree)[0]) if statement.bounds else names[0]
+    rows, types = sources[first], dict(groups.dtypes)
+    known = rows.dtypes if names.count(first) == 1 else []  # a second read needs all rows
     columns = [name for name, kind in known if kind in SKIPPED_BY and types.get(f"_low_{name}") == kind]
     # As text, because Python's types can't hold all of Spark's values.
     ends = [end.cast("string") for name in columns for end in (F.min(f"_low_{name}"), F.max(f"_high_{name}"))]
@@ -169,75 +218,56 @@ def narrow(
         kind = types[f"_low_{name}"]
         is_near = F.col(name).between(*(F.lit(end).cast(kind) for end in (low, high)))
         rows = rows.where(F.col(name).isNull() | is_near)
-    return count, {**sources, names[0]: rows}
+    return count, {**sources, first: rows}
 
 
 def joined_rows(
-    spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame], values: Sequence[exp.Expr]
+    spark: SparkSession,
+    statement: Statement,
+    sources: Mapping[str, DataFrame],
+    values: Sequence[exp.Expr],
+    select: exp.Query | None = None,
 ) -> DataFrame:
-    """Values of the joined rows of a plain SELECT, before it filters and groups them."""
-    query = _rows(statement.tree, values)
-    for node in _joined(query):
-        _replace(node, _view(name_of(node)))
+    """Values of the joined rows of the SELECT, or one in it, before it filters and groups them."""
+    query = as_views(rows_of(select or statement.tree, values))
     return _run(spark, statement, query.sql(DIALECT), sources)
 
 
-def refuse_full_only(statement: Statement, rows: DataFrame) -> None:
-    """Raises ConfigurationError, with file and line, if the keys that a change touches can't be determined.
+def refuse_full_only(statement: Statement, sources: Mapping[str, DataFrame], rows: DataFrame) -> None:
+    """Raises FullOnlyError, with file and line, if the keys that a change touches can't be determined.
 
-    `rows` are the result of the SELECT over any sources.
+    `rows` are the result of the SELECT over any `sources`.
     """
-    _refuse_shapes(statement)
     _refuse_functions(statement, rows)
-    joins = statement.tree.args.get("joins") or []
-    for join in joins:
-        _refuse_join(statement, join)
-    if any(each.is_star for each in statement.tree.selects):
-        raise _full_only(statement, statement.tree, "SELECT *, which does not name its columns,")
-    if joins and statement.tree.args.get("laterals"):
-        raise _full_only(statement, statement.tree, "LATERAL VIEW together with a join")
-    for key in statement.table.keys:
-        _refuse_key(statement, key, first=_joined(statement.tree)[0].alias_or_name if joins else None)
+    tree = statement.inlined
+    if any(each.is_star for each in tree.selects):
+        raise statement.full_only(tree, "SELECT *, which does not name its columns,")
     if not statement.grouping:
-        raise _full_only(statement, statement.tree, "a table without a key besides a session window")
-
-
-def _refuse_shapes(statement: Statement) -> None:
-    tree = statement.tree
-    if not isinstance(tree, exp.Select) or tree.args.get("distinct") or len(list(tree.find_all(exp.Select))) > 1:
-        raise _full_only(statement, tree, "a UNION, DISTINCT or a subquery")
-    for kind, name in _NOT_BY_KEY.items():
-        if node := tree.find(kind):
-            raise _full_only(statement, node, name)
+        key = statement.table.keys[0]
+        raise statement.full_only(statement.projections[key], f"the key {key}, {statement.why_not[key]},")
+    for select in tree.find_all(exp.Select):
+        _refuse_ambiguous_aliases(statement, sources, select)
 
 
 def _refuse_functions(statement: Statement, rows: DataFrame) -> None:
     for call in statement.tree.find_all(exp.Func):
         name = call.sql(DIALECT).partition("(")[0].lower()
-        if name not in AGGREGATES and (isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name)):
-            raise _full_only(statement, call, f"{name}(), which is not one of {', '.join(AGGREGATES)},")
+        if name in AGGREGATES or (name in WINDOW_FUNCTIONS and call.find_ancestor(exp.Window)):
+            continue
+        if isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name):
+            raise statement.full_only(call, f"{name}(), which is not one of {', '.join(AGGREGATES)},")
     if _is_of_the_moment(rows):
-        raise _full_only(statement, statement.tree, "the current time, or another value that differs each time,")
+        raise statement.full_only(statement.tree, "the current time, or another value that differs each time,")
 
 
-def _refuse_join(statement: Statement, join: exp.Join) -> None:
-    kinds = {join.side, join.kind, join.method}
-    is_plain = kinds <= {"", "LEFT", "INNER", "OUTER"} and "OUTER" not in kinds - {join.kind}
-    if not isinstance(join.this, exp.Table) or not is_plain:
-        raise _full_only(statement, join, "a join other than INNER and LEFT of tables")
-    if not join.args.get("on") and not join.args.get("using"):
-        raise _full_only(statement, join, "a join without ON")
-
-
-def _refuse_key(statement: Statement, key: str, *, first: str | None) -> None:
-    """`first` is the first table of a join, whose columns alone can be keys."""
-    node = statement.projections.get(key)
-    if node is None:
-        raise ConfigurationError(f"{statement.table.at}:1: keys: {key} is not a column of the SELECT")
-    if node.find(exp.AggFunc):
-        raise _full_only(statement, node, f"the key {key}, computed from an aggregate,")
-    if first is not None and any(column.table != first for column in node.find_all(exp.Column)):
-        raise _full_only(statement, node, f"the key {key}, with columns other than {first}'s (write {first}.x),")
+def _refuse_ambiguous_aliases(statement: Statement, sources: Mapping[str, DataFrame], select: exp.Select) -> None:
+    """As `user.name` may be of the table `user`, or a field of the column `user` of another table."""
+    tables = joined(select) if select.args.get("joins") else []
+    columns = (column for table in tables for column in sources[name_of(table)].schema)
+    nested = {column.name.lower() for column in columns if isinstance(column.dataType, NESTED)}
+    for table in tables:
+        if table.alias_or_name.lower() in nested:
+            raise statement.full_only(table, f"a join of {table.alias_or_name}, which is also the name of a column,")
 
 
 def refuse_what_is_read_otherwise(
@@ -248,32 +278,31 @@ def refuse_what_is_read_otherwise(
     `rows` are the result of the file's text. The queries for touched keys are generated from the parsed SELECT, so both
     must have the same plan.
     """
-    tree = statement.tree.copy()
-    for node in tables_in(tree):
-        _replace(node, _view(name_of(node)))
     try:
-        again = _run(spark, statement, tree.sql(DIALECT, comments=False), sources)
+        again = _run(spark, statement, as_views(statement.tree).sql(DIALECT, comments=False), sources)
         is_same = _simplified(rows).sameResult(_simplified(again))
     except ConfigurationError:
         is_same = False
     if not is_same:
         line, word = _first_difference(statement.table.sql, statement.tree.sql(DIALECT))
-        raise ConfigurationError(
+        raise FullOnlyError(
             f"{statement.table.at}:{line}: from `{word}` on, sqlglot reads this differently from Spark, so it can't be "
             f"refreshed by keys: declare `refresh: {FULL}`, or write it in another way"
         )
 
 
 def refuse_sums_of_doubles(spark: SparkSession, statement: Statement, sources: Mapping[str, DataFrame]) -> None:
-    """Raises ConfigurationError, with file and line, for such sums and averages: rounding depends on the row order."""
-    sums = list(statement.tree.find_all(exp.Sum, exp.Avg))
-    added = [node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this for node in sums]
-    if not sums:
-        return
-    values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
-    for column, total in zip(joined_rows(spark, statement, sources, values).schema, sums, strict=True):
-        if (kind := column.dataType.simpleString()) in ("double", "float"):
-            raise _full_only(statement, total, f"a sum of {kind}s, which depends on the order of rows (use DECIMAL),")
+    """Raises FullOnlyError, with file and line, for such sums and averages: rounding depends on the row order."""
+    for select in statement.inlined.find_all(exp.Select):
+        sums = [each for each in select.find_all(exp.Sum, exp.Avg) if each.find_ancestor(exp.Select) is select]
+        added = [node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this for node in sums]
+        values = [exp.alias_(value.copy(), f"value_{index}") for index, value in enumerate(added)]
+        if not sums:
+            continue
+        for column, total in zip(joined_rows(spark, statement, sources, values, select).schema, sums, strict=True):
+            if (kind := column.dataType.simpleString()) in ("double", "float"):
+                what = f"a sum of {kind}s, which depends on the order of rows (use DECIMAL),"
+                raise statement.full_only(total, what)
 
 
 def _first_difference(given: str, read: str) -> tuple[int, str]:
@@ -296,82 +325,34 @@ def _plan(rows: DataFrame, *rules: str) -> JavaObject:
     """The plan of a query, changed by these rules of Spark's optimizer."""
     plan = rows._jdf.queryExecution().analyzed()
     for rule in rules:
-        plan = java_class(rows.sparkSession, f"{CATALYST}.optimizer.{rule}").apply(plan)
+        plan = java_class(rows.sparkSession, f"{CATALYST}.{rule}").apply(plan)
     return plan
 
 
 def _simplified(rows: DataFrame) -> JavaObject:
-    """The plan, with constants folded and conditions simplified, so that equal meanings compare as equal."""
-    return _plan(rows, "ConstantFolding", "BooleanSimplification")
+    """The plan, simplified so that equal meanings compare as equal. Names of WITH get the same numbers."""
+    return _plan(rows, "optimizer.ConstantFolding", "optimizer.BooleanSimplification", "normalizer.NormalizeCTEIds")
 
 
 def _is_of_the_moment(rows: DataFrame) -> bool:
     plan = _plan(rows)
-    return not plan.deterministic() or not plan.fastEquals(_plan(rows, "ComputeCurrentTime"))
-
-
-def _touched_by(statement: Statement, index: int) -> str:
-    """The query for the keys that changed rows of a table touch. `index` is the table's place in FROM and joins."""
-    keys = [statement.projections[key].copy() for key in statement.grouping]
-    ends = [
-        exp.alias_(end.copy(), f"{at}{name}")
-        for name, bounds in statement.bounds.items()
-        for at, end in zip(("_low_", "_high_"), bounds, strict=True)
-    ]
-    query = _rows(statement.tree, [*keys, *ends])
-    for at, node in enumerate(_joined(query)):
-        if at == index and isinstance(node.parent, exp.Join):
-            node.parent.set("side", None)
-            node.parent.set("kind", None)
-        _replace(node, CHANGED if at == index else _view(name_of(node)))
-    return query.distinct().sql(DIALECT)
-
-
-def _rows(tree: exp.Query, expressions: Sequence[exp.Expr]) -> exp.Select:
-    """A query for these expressions over the joined rows, before they are filtered and grouped."""
-    query = tree.copy()
-    assert isinstance(query, exp.Select)
-    for name in set(query.args) - {"from_", "joins", "laterals"}:
-        query.set(name, None)
-    query.comments = []
-    return query.select(*expressions, copy=False)
+    return not plan.deterministic() or not plan.fastEquals(_plan(rows, "optimizer.ComputeCurrentTime"))
 
 
 def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str, DataFrame]) -> DataFrame:
     """Runs SQL over temporary views. Raises ConfigurationError, with file and line, if Spark can't resolve it."""
     for name, frame in rows.items():
-        frame.createOrReplaceTempView(_view(name))
+        frame.createOrReplaceTempView(view(name))
     try:
         return spark.sql(sql)
     except (AnalysisException, ParseException) as error:
         raise ConfigurationError(located(statement, error)) from None
     finally:
         for name in rows:
-            spark.catalog.dropTempView(_view(name))
+            spark.catalog.dropTempView(view(name))
 
 
 def located(statement: Statement, error: PySparkException) -> str:
     """Spark's reason for rejecting the SELECT, in one line, with file and line number."""
     line = re.search(r"line (\d+)", str(error))
     return f"{statement.table.at}:{line[1] if line else 1}: {reason_of(error)}"
-
-
-def _joined(tree: exp.Expr) -> list[exp.Table]:
-    """The tables of a plain SELECT, in the order of its FROM and joins."""
-    return [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
-
-
-def _view(name: str) -> str:
-    return name if name == CHANGED else f"_{name.replace('.', '_')}"
-
-
-def _replace(node: exp.Table, view: str) -> None:
-    node.replace(exp.alias_(exp.to_table(view), node.alias_or_name, table=True))
-
-
-def calls(node: exp.Expr, function: str) -> bool:
-    return any(each.name.lower() == function for each in node.find_all(exp.Anonymous))
-
-
-def _full_only(statement: Statement, node: exp.Expr, what: str) -> ConfigurationError:
-    return statement.wrong(node, f"{what} can't be refreshed by keys: declare `refresh: {FULL}`, or avoid it")

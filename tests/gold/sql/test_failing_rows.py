@@ -136,6 +136,18 @@ def test_where_rows_can_not_be_told_the_table_stays_as_it_was(home: Home) -> Non
     assert (home.refresh(select, full).quarantined, home.quarantined()) == (0, {})
 
 
+def test_keys_may_fail_of_rows_that_the_select_leaves_out(home: Home) -> None:
+    select = """SELECT n AS kind, count(*) AS pieces
+        FROM (SELECT CAST(amount AS INT) AS n FROM silver.parts WHERE amount RLIKE '^[0-9]+$')
+        GROUP BY n"""
+    home.put((1, "a", "2", 1))
+    assert (home.refresh(select).quarantined, home.held()) == (0, [(2, 1)])
+    home.put((2, "a", "x", 1), (3, "a", "2", 1))
+    done = home.refresh(select)
+    assert (done.kind, done.reason, done.quarantined) == ("full", "keys of changed rows fail", 0)
+    assert home.held() == [(2, 2)]
+
+
 ROWS = "SELECT id, kind, pieces FROM silver.parts WHERE pieces < :most"
 CHECKED = """-- keys: id
 -- refresh: incremental
