@@ -27,8 +27,9 @@ def postgres_transaction(settings: Settings, table: str, *, needed: str) -> Iter
     except psycopg.ProgrammingError:  # its message quotes the URL, with the password
         raise ConfigurationError("LAKEHOUSE_POSTGRES__URL: must be postgresql://user:password@host/database") from None
     patience = {} if is_patient else {"connect_timeout": CONNECT_SECONDS}
+    alive = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
     try:
-        with psycopg.connect(make_conninfo(url, **patience)) as connection, connection.cursor() as cursor:
+        with psycopg.connect(make_conninfo(url, **patience, **alive)) as connection, connection.cursor() as cursor:
             yield cursor
     except psycopg.Error as error:
         raise LakehouseError(f"Postgres, {table}: {str(error).partition(chr(10))[0]}") from error

@@ -19,6 +19,7 @@ def open_postgres(settings: Settings, source: Postgres) -> Iterator[tuple[psycop
     """A transaction that only reads, and the types of the table's columns."""
     with postgres_transaction(settings, source.original, needed=f"source {source.original}") as cursor:
         cursor.execute(SESSION)
+        cursor.execute("SET LOCAL lock_timeout = '10s'")  # of an owner who rewrites the table, say
         cursor.execute(SQL("SELECT * FROM {} AS source LIMIT 0").format(_relation(source)))
         columns = cursor.description or []
         cursor.execute("SELECT unnest(%s::oid[])::regtype::text", ([column.type_code for column in columns],))

@@ -5,6 +5,7 @@ line. Nothing has landed then.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -149,11 +150,17 @@ def _of_files(settings: Settings, source: Files) -> Iterator[pa.Table]:
                 if each.path.endswith(CSV):
                     yield from _of_csv(opened, each, source)
                 else:
-                    yield pq.read_table(opened, columns=source.columns.names)
+                    parts = pq.ParquetFile(opened).iter_batches(columns=source.columns.names)
+                    yield from (pa.Table.from_batches([part]) for part in parts)
             except pa.ArrowException as error:
-                raise SourceError(f"{each.path}: {str(error).partition(chr(10))[0]}") from error
+                raise SourceError(f"{each.path}: {_without_row(error)}") from error
     if _as_read(_files(settings, source)[1]) != _as_read(found):
         raise SourceError(f"{source.place}: files have changed while they were read: the next run reads them")
+
+
+def _without_row(error: pa.ArrowException) -> str:
+    """What is wrong with a file. Of a CSV file, Arrow quotes the row, which may be about a person."""
+    return re.sub(r"(got \d+): .*", r"\1", str(error).partition("\n")[0])
 
 
 def _as_read(files: Iterable[FileInfo]) -> str:

@@ -45,7 +45,7 @@ LATEST = """
 COMPARE = f"""
     CREATE TABLE latest AS {LATEST};
     CREATE TABLE changes AS
-        SELECT coalesce(snapshot.key, latest.key) AS key, payload, hash IS NOT NULL AS is_known
+        SELECT coalesce(snapshot.key, latest.key) AS key, payload
         FROM snapshot FULL JOIN latest ON snapshot.key = latest.key
         WHERE CASE WHEN snapshot.key IS NULL THEN hash IS NOT NULL
               ELSE hash IS DISTINCT FROM md5_number(payload) END;

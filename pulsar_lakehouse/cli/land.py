@@ -19,7 +19,8 @@ def land_command(
     accept_loss: Annotated[
         bool,
         typer.Option(
-            "--accept-loss", help="Continue after lost messages, and record them; take any deletes of a source."
+            "--accept-loss",
+            help="Continue after lost messages, and record them; take any deletes of sources named here.",
         ),
     ] = False,
     take_over: Annotated[
@@ -40,5 +41,5 @@ def land_command(
         broker.healthy_endpoint(settings)  # fail before Spark starts
     with open_lake(settings, writes=[topic.bronze_table for topic in wanted], lands=in_pulsar) as lake:
         streams = landing(lake, in_pulsar, accept_loss=accept_loss, take_over=take_over)
-        streams += landing_sources(lake, sources, always=bool(topics), accept_deletes=accept_loss)
+        streams += landing_sources(lake, sources, always=bool(topics), accept_deletes=accept_loss and bool(topics))
         report.outcomes(catch_up(settings, streams), settings)

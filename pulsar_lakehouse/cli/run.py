@@ -16,7 +16,7 @@ from pulsar_lakehouse.jobs.metrics import Pulse, serve_metrics
 from pulsar_lakehouse.jobs.quality import validate_refreshed, validate_tables
 from pulsar_lakehouse.jobs.sql_tables import refresh_each
 from pulsar_lakehouse.jobs.steps import look_around, open_lake_with, run_all, steps_of_facts, steps_of_state
-from pulsar_lakehouse.jobs.streams import keep_up
+from pulsar_lakehouse.jobs.streams import keep_up, raise_all
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import write_lease
 from pulsar_lakehouse.local import broker
@@ -49,13 +49,15 @@ def run_command(
         open_lake_with(settings, lease, lands=pipeline.topics) as lake,
     ):
         if interval is None:
-            report.outcomes(run_all(lake), settings)
+            refused: list[ConfigurationError] = []
+            report.outcomes(run_all(lake, refused=refused), settings)
             reconcile(lake)
             if through_sql:
                 show_results(validate_tables(lake, pipeline.suites, only_new=True), settings)
                 show_refreshed(refresh_each(lake, sql_tables), settings)
                 if sql_tables:
                     show_results(validate_refreshed(lake), settings)
+            raise_all(refused)
         else:
             pulse, look = Pulse(), partial(look_around, lake)
             if settings.metrics.port is not None:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.topics import Fields, Topic
 
-DURATION = re.compile(r"(\d+) ?(s|second|m|minute|h|hour|d|day)s?")
+DURATION = re.compile(r"(\d+) ?(s|m|h|d|(?:second|minute|hour|day)s?)")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 FORMATS = (".csv", ".parquet")
 KEY_TYPES = (T.StringType, T.IntegerType, T.LongType, T.BooleanType, T.DateType)

@@ -20,6 +20,8 @@ A run that is started by hand does everything, and so does a box that is cleared
   *Messages lost before landing* in `docs/operations.md`.
 * A topic, a difference and positions: a message is in no table, or in two. Nothing is repaired automatically: see
   `docs/operations.md`.
+* *new rows would have NULL there*: a declaration has lost a column; declare it as before, or see *Changes* in
+  `docs/changes.md`. The other tables of this step are up to date, and the steps after it wait.
 * *rows fail a check whose mode is fail*: nothing of them is written; correct the state or the check, see
   *A check ends a step* in `docs/quality.md`.
 * *critical rules do not pass*: the log lists the rules, and *validate* links to the report: see `docs/quality.md`.

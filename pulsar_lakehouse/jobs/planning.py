@@ -208,7 +208,7 @@ def _difference(name: str, before: str | None, after: str | None) -> str:
 def _is_told(name: str, kept: Definition, declared: Definition, names: Mapping[str, str]) -> bool:
     """Whether it is told as a column that comes or goes, or together with the lookup that does."""
     entry, _, within = name.partition(": ")
-    is_lookup, named = entry.startswith("lookup "), entry.partition(" ")[2]
+    is_lookup, named = entry.startswith(("lookup ", "match ")), entry.partition(" ")[2]
     if is_lookup and not within:
         return name not in declared or named in names.values()
     if is_lookup and not (entry in kept and entry in declared):
@@ -263,9 +263,9 @@ def _reach(name: str, kept: Definition, declared: Definition, fixed: Collection[
         columns = tuple(each.partition(" ")[2] for each in used if each.startswith("column "))
         return ("partial", columns) if len(columns) == len(used) and columns else ("breaking", ())
     is_needed = ", required" in kept.get(entry, "") + declared.get(entry, "")
-    if what == "lookup" and within.startswith("column "):
+    if what in ("lookup", "match") and within.startswith("column "):
         return "partial", (f"{named}.{within.removeprefix('column ')}",)
-    if what == "lookup" and not is_needed:
+    if what in ("lookup", "match") and not is_needed:
         return ("partial" if name in kept else "additive"), (named,)
     return "breaking", ()
 

@@ -226,22 +226,27 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
 
 
-def run_all(lake: Lake) -> Iterator[Outcome]:
-    """Land, merge and enrich what is new; yields the outcome of each stream when its step is done."""
+def run_all(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:
+    """Land, merge and enrich what is new; yields the outcome of each stream when its step is done.
+
+    `refused` is as in `run_landed`.
+    """
     pipeline = pipeline_of(lake.settings)
     yield from catch_up(lake.settings, [*landing(lake, pipeline.topics), *landing_sources(lake, pipeline.sources)])
-    yield from run_landed(lake)
+    yield from run_landed(lake, refused=refused)
 
 
-def run_landed(lake: Lake) -> Iterator[Outcome]:
+def run_landed(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:
     """Merge and enrich what has landed, as `run_all` does.
 
-    Tables that can't follow their declaration are left as they are. At the end, ConfigurationError says why.
+    Tables that can't follow their declaration are left as they are. Why is added to `refused`; without it,
+    ConfigurationError says so at the end.
     """
-    pipeline, refused = pipeline_of(lake.settings), list[ConfigurationError]()
-    yield from catch_up(lake.settings, merging(lake, pipeline.entities), refused=refused)
-    yield from catch_up(lake.settings, enriching(lake, pipeline.enrichments), refused=refused)
-    raise_all(refused)
+    pipeline, errors = pipeline_of(lake.settings), list[ConfigurationError]() if refused is None else refused
+    yield from catch_up(lake.settings, merging(lake, pipeline.entities), refused=errors)
+    yield from catch_up(lake.settings, enriching(lake, pipeline.enrichments), refused=errors)
+    if refused is None:
+        raise_all(errors)
 
 
 def steps_of_state(lake: Lake) -> list[list[Stream]]:

@@ -20,7 +20,6 @@ from pulsar_lakehouse.errors import (
     DeclarationsError,
     LakehouseError,
     PermanentError,
-    SourceError,
 )
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
@@ -62,7 +61,7 @@ class Stream:
     kept_for: Callable[[], object] | None = None
     """While this gives the same value, it starts again as it was created, once it has caught up."""
     prepare: Callable[[], None] = lambda: None
-    """Called each time before it starts, unless it reads at once."""
+    """Called each time before it starts, once its tables are ready, unless it reads at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +261,8 @@ class _Supervised:
         self._record = step_record(settings, stream.name)
         self._in_rounds = in_rounds
         """Whether it runs again and again. Then only runs that read rows, or fail, are worth telling."""
+        self._told = ""
+        """Why it failed in the last round. It is told once."""
         self.runs = StepRuns(settings, stream.flow)
 
     def start(self) -> None:
@@ -272,8 +273,7 @@ class _Supervised:
             self._thread = THREADS.submit(self._stream.at_once, self.permit)
         else:
             with self._end_noted():
-                self._stream.prepare()
-                self._start()
+                self._start(self._stream.prepare)
 
     def is_active(self) -> bool:
         """Whether it still reads; restarts the query after a failure. Raises LakehouseError if it can't be retried."""
@@ -312,7 +312,9 @@ class _Supervised:
             return True
         try:
             rows = self._thread.result()
-        except SourceError as error:
+        except Exception as error:
+            if self._stream.create:
+                raise
             self._set_aside(error)
             return False
         if rows is None:
@@ -323,26 +325,31 @@ class _Supervised:
         self._end()
         return False
 
-    def _set_aside(self, error: SourceError) -> None:
-        """Record that a source failed: what it has landed before stays, and the others go on. It is told once."""
-        line = _line(self.name, error)
-        if self._record.failure == line:
+    def _set_aside(self, error: Exception) -> None:
+        """Record that a source failed: what it has landed before stays, and the others go on."""
+        if (line := _line(self.name, error)) == self._told:
             self.runs.complete(0)
         else:
-            CONSOLE.say(line)
-            self._note_failure(line, is_over=True)
+            self._tell_failure(line)
+
+    def _tell_failure(self, line: str) -> None:
+        CONSOLE.say(line)
+        self._told = line
+        self._note_failure(line, is_over=True)
 
     def _end(self) -> None:
+        self._told = ""
         if self._record.failure or self._record.retry:
             self._record.failure = self._record.retry = ""
             keep_step(self._settings, self._record)
         self._stream.caught_up()
         self.runs.complete(self.new_rows)
 
-    def _start(self) -> None:
+    def _start(self, prepare: Callable[[], None] = lambda: None) -> None:
         while True:
             try:
                 writer = self._writer()
+                prepare()
                 self._query = writer.queryName(self.name).trigger(availableNow=True).start()
             except (PySparkException, Py4JJavaError, BrokerError) as error:
                 self._wait_after(error)
@@ -381,9 +388,8 @@ class _Supervised:
             line = _line(self.name, error)
             if not (self._in_rounds and isinstance(error, ConfigurationError)):
                 self._note_failure(line, is_over=True)
-            elif line != self._record.failure:  # each round tries it again, as somebody may have approved the change
-                CONSOLE.say(line)
-                self._note_failure(line, is_over=True)
+            elif line != self._told:  # each round tries it again, as somebody may have approved the change
+                self._tell_failure(line)
             raise
 
     def _note_failure(self, line: str, *, is_over: bool) -> None:

@@ -16,6 +16,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -206,8 +207,10 @@ def _unread(folder: Path) -> Iterator[str]:
     """A line for each file in a folder where nothing is read, and for each SQL file that is not among the others."""
     in_sql = folder / "sql"
     beside = [*folder.parent.glob("*.sql"), *(folder.parent / "sql").glob("*.sql")]
-    for file in sorted((*folder.rglob("*.[sS][qQ][lL]"), *(each for each in beside if _is_declared(each)))):
-        if file.parent != in_sql or file.suffix != ".sql":
+    for file in sorted((*folder.rglob("*.[sS][qQ][lL]"), *beside)):
+        is_read = file.parent == in_sql and file.suffix == ".sql"
+        is_hidden = any(part.startswith(".") for part in file.relative_to(folder.parent).parts)
+        if not is_read and not is_hidden and _is_declared(file):
             yield f"{shown(file)}:1: is not read: SQL tables are files such as {shown(in_sql / file.stem.lower())}.sql"
     for file in sorted(folder.glob("*/*.py")):
         if _declares(file):
@@ -216,7 +219,12 @@ def _unread(folder: Path) -> Iterator[str]:
 
 def _is_declared(file: Path) -> bool:
     """Whether a SQL file has the header of a declaration; others are queries."""
-    return re.search(r"(?m)^--\s*(keys|refresh)\s*:", file.read_text(errors="replace")) is not None
+    try:
+        with file.open(errors="replace") as lines:
+            header = takewhile(lambda line: line.startswith("--") or not line.strip(), lines)
+            return any(re.match(r"--\s*(keys|refresh)\s*:", line) for line in header)
+    except OSError:  # it is a folder, or another user's
+        return False
 
 
 def _declares(file: Path) -> bool:

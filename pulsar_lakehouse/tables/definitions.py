@@ -14,7 +14,7 @@ from pulsar_lakehouse.tables.lake import Lake
 
 VALUE = re.compile(r"(column|lookup|match) \w+")
 """Matches the name in a definition of what has a column of its own."""
-NOTHING = re.compile(r"\s*(NULL|CAST\s*\(\s*NULL\s+AS\s+.+\))\s*", re.IGNORECASE)
+NOTHING = re.compile(r"\s*(NULL(\s*::.+)?|(TRY_)?CAST\s*\(\s*NULL\s+AS\s+.+\))\s*", re.IGNORECASE)
 """Matches SQL that is NULL in each row."""
 
 
@@ -63,8 +63,13 @@ def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str
             f"{table.name}: {', '.join(told)}: new rows would have NULL there: declare it as before{again} or accept "
             f"that by `{APPROVE}`"
         )
-    if come := {name: sql for name, sql in declared.items() if VALUE.fullmatch(name) and name not in kept}:
+    if come := {name: sql for name, sql in declared.items() if VALUE.fullmatch(name) and _has_come(name, sql, kept)}:
         keep_definition(lake, table.name, {**kept, **come})
+
+
+def _has_come(name: str, sql: str, kept: Definition) -> bool:
+    """Whether rows have values there from now on."""
+    return name not in kept or (NOTHING.fullmatch(kept[name]) is not None and not NOTHING.fullmatch(sql))
 
 
 APPROVE = "lakehouse plan --approve"
@@ -91,8 +96,18 @@ def lost(declared: Definition, kept: Definition) -> list[str]:
     """The columns, and those of joins, that rows have and new ones would have no more, or as NULL."""
     names = [name for name, sql in kept.items() if VALUE.fullmatch(name) and not NOTHING.fullmatch(sql)]
     gone = (name for name in names if NOTHING.fullmatch(declared.get(name, "NULL")))
-    fixed = " ".join(declared.get(name, "") for name in ("key", "sequence_by"))  # whose columns are not named alone
-    return [name.partition(" ")[2] for name in gone if not re.search(rf"\b{name.partition(' ')[2]}\b", fixed)]
+    of_order = {each for name in ("key", "sequence_by") for each in _aliases(declared.get(name, ""))}
+    return [column for name in gone if (column := name.partition(" ")[2]) not in of_order]
+
+
+@cache
+def _aliases(sql: str) -> frozenset[str]:
+    """The names of the columns that SQL such as `id, upper(city) AS city` makes."""
+    try:
+        made = sqlglot.parse_one(f"SELECT {sql}", dialect="spark").expressions
+        return frozenset(each.alias_or_name for each in made)
+    except SqlglotError:
+        return frozenset()
 
 
 def renamed(declared: Definition, kept: Definition) -> dict[str, str]:

@@ -191,7 +191,7 @@ def refused(lake: Lake, source: Source) -> str:
     [
         ("id,name\n1,North\n2,Sou", "{file}: ends within a line, without a line break: half of it may be missing"),
         ('id,name\n1,North\n2,"Sou\n', "{file}: ends within a quoted text: half of it may be missing"),
-        ("id,name\n1,North\n2\n", "{file}: CSV parse error: Expected 2 columns, got 1: 2"),
+        ("id,name\n1,North\n2\n", "{file}: CSV parse error: Expected 2 columns, got 1"),
         ("id,title\n1,North\n", "{path} has no column name: it has id, title"),
         ("", "{path} has no column id: it has none"),
         ("id,name\n1,North\n1,South\n", "{path}: id, the key, is 1 in 2 rows"),

@@ -43,6 +43,7 @@ def test_an_entity_of_a_source_has_what_one_of_a_topic_has() -> None:
 @pytest.mark.parametrize(
     ("source", "line"),
     [
+        (Postgres("regions", FIELDS, every="500 ms"), "every: 500 ms: must be a time such as 30 seconds, 10 minutes, "),
         (Postgres("regions", FIELDS, every="often"), "every: often: must be a time such as 30 seconds, 10 minutes, "),
         (Postgres("regions", FIELDS, max_deletes=20), "max_deletes: 20: must be a share from 0 to 1, such as 0.1"),
         (

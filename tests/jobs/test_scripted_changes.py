@@ -94,7 +94,7 @@ def definitions(pipeline: Pipeline) -> dict[str, Mapping[str, str]]:
     return {
         **{each.table.name: each.definition for each in pipeline.entities},
         **{each.gold_table: each.definition for each in pipeline.enrichments},
-        **{each.name: parse(each).definition for each in pipeline.sql_tables},
+        **{each.name: parse(each).definition([*parse(each).projections]) for each in pipeline.sql_tables},
     }
 
 

@@ -112,10 +112,14 @@ def _gathered(match: Match) -> Column:
 
 
 def _purged(facts: DataFrame, pinned: Pinned, match: Match) -> DataFrame:
-    """The partners that facts have in gold, but whose keys the entity has no more."""
+    """The partners that facts have in gold, but whose keys the entity has no more, as they were purged in time.
+
+    A partner that was deleted before was so when its copy in gold had not expired.
+    """
     row = F.struct(*(F.col("_held")[name].alias(name) for name in pinned.schema.names)).alias("_row")
     held = facts.select("position", F.explode(match.rows_of(F.col(CURRENT)[match.name])).alias("_held"))
     held = held.select("position", row).withColumn("_key", match.key_of(F.col("_row")))
+    held = held.where(match.entity.is_expired(F.col("_row.deleted_at"), F.col("_row.sequence.publish_time")))
     kept = pinned.rows.select(key_text([F.col(name) for name in match.entity.keys]).alias("_key"))
     gone = held.join(kept, on="_key", how="left_anti")
     return gone.select("position", _order(F.col("_row"), match).alias("_order"), "_row")

@@ -74,7 +74,7 @@ class Refreshed:
 
 
 def gold_table(table: SqlTable, columns: StructType) -> Table:
-    properties = {"delta.enableChangeDataFeed": "true", **made_from(parse(table).definition)}
+    properties = {"delta.enableChangeDataFeed": "true", **made_from(parse(table).definition(columns.names))}
     return Table(name=table.name, columns=ddl_of(columns), properties=properties)
 
 
@@ -111,7 +111,7 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
             clear_quarantine(lake, F.col("table") == table.name)
         _remember(lake, statement, done, versions)
     if done.kind != FAILED:
-        keep_definition(lake, table.name, statement.definition)
+        keep_definition(lake, table.name, statement.definition(whole.columns))
     return done
 
 

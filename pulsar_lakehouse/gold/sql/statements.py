@@ -125,9 +125,11 @@ class Statement:
                 bounds[column.name] = (low, high)
         return bounds
 
-    @property
-    def definition(self) -> dict[str, str]:
-        """What the rows of the table are made from, by name, with the values of parameters."""
+    def definition(self, columns: Sequence[str]) -> dict[str, str]:
+        """What the rows of the table, which has these columns, are made from, with the values of parameters."""
+        made = self.tree.selects
+        if len(made) != len(columns) or self.tree.is_star:  # then columns have the names that the SELECT gives, or `*`
+            made = [self.projections.get(name, exp.Star()) for name in columns]
         rest = self.tree.copy()
         if isinstance(rest, exp.Select):
             rest.set("expressions", [exp.Star()])
@@ -135,7 +137,8 @@ class Statement:
         return {
             "keys": ", ".join(self.table.keys),
             **{
-                f"column {name}": node.unalias().sql(DIALECT, comments=False) for name, node in self.projections.items()
+                f"column {name}": node.unalias().sql(DIALECT, comments=False)
+                for name, node in zip(columns, made, strict=True)
             },
             ROWS: rest.sql(DIALECT, comments=False),
             **{f"check {name}": check.sql for name, check in quarantining.items()},

@@ -7,6 +7,7 @@ import pytest
 from pulsar_lakehouse.contracts.checks import fail, warn
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.declaration import declared_in
+from pulsar_lakehouse.gold.sql.statements import parse
 from tests.shop import SQL_TABLES
 
 HEADER = """-- Users of an account.
@@ -98,3 +99,23 @@ def test_windows_are_declared() -> None:
         "gold.revenue_of_the_last_hour",
         "gold.revenue_so_far",
     ]
+
+
+@pytest.mark.parametrize(
+    ("select", "columns"),
+    [
+        pytest.param("id, upper(city) AS city", {"id": "id", "city": "UPPER(city)"}, id="named"),
+        pytest.param("*", {"id": "*", "city": "*"}, id="all of a table"),
+        pytest.param("*, upper(city) AS city", {"id": "*", "city": "UPPER(city)"}, id="all, and one by its name"),
+        pytest.param("id, explode(cities)", {"id": "id", "city": "EXPLODE(cities)"}, id="one that Spark names"),
+    ],
+)
+def test_each_column_is_made_from_something(tmp_path: Path, select: str, columns: dict[str, str]) -> None:
+    (tmp_path / "a.sql").write_text(f"-- keys: id\n-- refresh: full\nSELECT {select} FROM silver.stores")
+    [table] = declared_in(tmp_path)
+
+    definition = parse(table).definition(["id", "city"])
+
+    assert {name: sql for name, sql in definition.items() if name.startswith("column ")} == {
+        f"column {name}": sql for name, sql in columns.items()
+    }
