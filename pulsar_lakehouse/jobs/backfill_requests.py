@@ -15,6 +15,7 @@ from pulsar_lakehouse.jobs.steps import as_written, enriching, open_lake, requir
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.leases.homes import refuse_other_home
 from pulsar_lakehouse.progress import spinner
+from pulsar_lakehouse.records import step_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
@@ -47,7 +48,9 @@ def request_and_wait(settings: Settings, enrichment: Enrichment, scope: Scope, n
             with open_lake(settings, writes=[enrichment.gold_table]) as lake:
                 catch_up(settings, enriching(lake, [enrichment]))
         except BusyError as busy:
-            with spinner(f"Waiting for the process that is writing now: {busy}"):
+            failure = step_record(settings, f"enrich {enrichment.topic.name}").failure
+            why = f"; its last round failed: {failure}" if failure else ""
+            with spinner(f"Waiting for the process that is writing now: {busy}{why}"):
                 time.sleep(WAIT_SECONDS)
     return done
 
