@@ -46,7 +46,12 @@ def run(home: Path, *arguments: str, folder: Path | None = None, **more: str) ->
 def waiting(home: Path, server: psutil.Popen) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
     """A command that goes on until it is told to end, and the process that the fork server runs it in."""
     command = [*COMMAND, "wait", "orders", "1:1:-1", "--timeout", "5m"]  # nothing has landed
-    with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE) as asking:
+    with subprocess.Popen(
+        command,
+        env=environment(home),
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # or else ignored where the tests run with `&`
+    ) as asking:
         assert asking.stderr is not None
         assert b"Waiting for orders" in asking.stderr.readline()
         yield asking, server.children()[0]
