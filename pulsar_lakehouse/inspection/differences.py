@@ -107,8 +107,8 @@ def _pairs(keys: Sequence[str], compared: Sequence[Path]) -> str:
     values = [(_of("h", path), _of("t", path)) for path in compared]
     differs = " OR ".join(("NOT _here", "NOT _there", *(f"{here} IS DISTINCT FROM {there}" for here, there in values)))
     texts = "".join(
-        f", CAST({here} AS VARCHAR) AS h{place}, CAST({there} AS VARCHAR) AS t{place}, "
-        f"{here} IS DISTINCT FROM {there} AS d{place}"
+        f", CAST({here} AS VARCHAR) AS _h{place}, CAST({there} AS VARCHAR) AS _t{place}, "
+        f"{here} IS DISTINCT FROM {there} AS _d{place}"
         for place, (here, there) in enumerate(values)
     )
     sides = "h._is IS NOT NULL AS _here, t._is IS NOT NULL AS _there"
@@ -131,7 +131,8 @@ def _differences(
     local: duckdb.DuckDBPyConnection, keys: Sequence[str], compared: Sequence[Path]
 ) -> Iterator[Difference]:
     found = [
-        (".".join(path), f"_here AND _there AND d{place}", f"h{place}, t{place}") for place, path in enumerate(compared)
+        (".".join(path), f"_here AND _there AND _d{place}", f"_h{place}, _t{place}")
+        for place, path in enumerate(compared)
     ]
     found += [(ONLY_HERE, "NOT _there", "'a row', 'no row'"), (ONLY_THERE, "NOT _here", "'no row', 'a row'")]
     by = ", ".join(map(quoted, keys))

@@ -95,3 +95,11 @@ def test_columns_that_one_side_lacks_or_has_otherwise_are_told(project: Settings
 def test_what_can_not_be_compared_is_one_line(project: Settings, side: Side, keys: tuple[str, ...], line: str) -> None:
     with pytest.raises((ConfigurationError, LakehouseError), match=f"^{line}$"):
         compare_versions(project, BEFORE, side, keys)
+
+
+def test_a_key_may_have_any_name(project: Settings) -> None:
+    columns = pa.schema([("h0", pa.int64()), ("city", pa.string())])
+    write(project, "gold.cells", [{"h0": 1, "city": "Berlin"}], columns)
+    write(project, "gold.cells", [{"h0": 1, "city": "Porto"}], columns)
+    found = compare_versions(project, Side(table="gold.cells", version=0), Side(table="gold.cells"), ("h0",))
+    assert found.differences == (Difference(what="city", rows=1, examples=(("1", "Berlin", "Porto"),)),)

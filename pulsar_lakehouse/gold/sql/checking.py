@@ -25,11 +25,12 @@ from pulsar_lakehouse.gold.sql.statements import (
     touched,
 )
 from pulsar_lakehouse.gold.sql.types import POSTGRES_TYPES
+from pulsar_lakehouse.inspection.row_counts import rows_and_bytes
 from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.spark.comparing import has_map
 from pulsar_lakehouse.tables.declared import NAME, unstorable_names
 from pulsar_lakehouse.tables.lake import Lake
-from pulsar_lakehouse.tables.stored import bytes_of, existing_tables, files_of
+from pulsar_lakehouse.tables.stored import existing_tables
 
 
 def check_declarations(
@@ -95,7 +96,8 @@ def _refuse_full_only(lake: Lake, statement: Statement, sources: Mapping[str, Da
 def _cost_of_full(lake: Lake, table: SqlTable) -> str:
     """What a full refresh reads each time, of the sources that exist."""
     sources = existing_tables(lake.settings, (name for name in table.sources if lake.table(name).exists()))
-    read = [f"{name} (rows: {each.count():,}, {decimal(bytes_of(files_of(each)))})" for name, each in sources]
+    sizes = {name: rows_and_bytes(each) for name, each in sources}
+    read = [f"{name} (rows: {rows:,}, {decimal(size)})" for name, (rows, size) in sizes.items()]
     return f"; it reads all of {', '.join(read)} each time" if read else ""
 
 

@@ -32,7 +32,7 @@ from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, par
 from pulsar_lakehouse.inspection.table_status import REFRESHES_TABLE
 from pulsar_lakehouse.spark.frames import cached, of_keys, with_columns_of
 from pulsar_lakehouse.tables.declared import FEED, Table, ddl_of, made_from
-from pulsar_lakehouse.tables.definitions import keep_definition, refuse_other
+from pulsar_lakehouse.tables.definitions import declared_definition, keep_definition, refuse_other
 from pulsar_lakehouse.tables.direct import Merge, append_values
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -111,7 +111,7 @@ def refresh(lake: Lake, table: SqlTable, *, full: bool = False) -> Refreshed:
             clear_quarantine(lake, F.col("table") == table.name)
         _remember(lake, statement, done, versions)
     if done.kind != FAILED:
-        keep_definition(lake, table.name, statement.definition(whole.columns))
+        keep_definition(lake, table.name, declared_definition(made))
     return done
 
 

@@ -542,7 +542,7 @@ def test_a_column_is_not_lost_by_a_refresh_before_that_is_approved(lake: Lake, t
         "that by `lakehouse plan --approve`"
     )
     assert read(lake.settings, "gold.x") == [{"category": "pies", "orders": 1}]
-    columns = StructType().add("category", "string").add("lines", "bigint")
+    columns = StructType().add("category", "string").add("lines", "long")
     assert approve_losses(lake, gold_table(renamed, columns)) == ["orders"]
     refresh(lake, renamed)
     assert read(lake.settings, "gold.x") == [{"category": "pies", "orders": None, "lines": 1}]
