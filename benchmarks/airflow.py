@@ -59,8 +59,8 @@ def ended_run(api: Api, name: str, is_meant: Callable[[set[str]], bool], *, afte
     found: list[tuple[str, ...]] = []
 
     def has_ended() -> bool:
-        for run in api.call("GET", f"{RUNS}?order_by=id&limit=100")["dag_runs"]:
-            if run["state"] in ("success", "failed") and run["queued_at"] > after:
+        for run in api.call("GET", "dags/~/dagRuns?order_by=id&limit=100")["dag_runs"]:  # its DAG may not be known yet
+            if run["dag_id"] == "pipeline" and run["state"] in ("success", "failed") and run["queued_at"] > after:
                 tasks = api.call("GET", f"{RUNS}/{run['dag_run_id']}/taskInstances")["task_instances"]
                 if is_meant({task["task_id"] for task in tasks if task["state"] == "success"}):
                     found.append((run["queued_at"], *_row(name, run, tasks)))

@@ -25,6 +25,7 @@ from pulsar_lakehouse.settings import Settings
 SHIPPED = Path(__file__).parent.parent / "dags"
 """The folder of the DAGs that come with this package."""
 PROGRAM = (sys.executable, "-m", "airflow")
+SCHEDULER = (sys.executable, "-m", "pulsar_lakehouse.local.scheduler")
 COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 ALONE = ("scheduler", "triggerer")
 """Components that would serve their logs on all network interfaces. The web page reads the files instead."""
@@ -187,7 +188,10 @@ def _run(arguments: Sequence[str], settings: Settings) -> None:
 
 def _launch(component: str, log: IO[bytes], settings: Settings) -> psutil.Process:
     return psutil.Popen(
-        [*PROGRAM, component, *(["--skip-serve-logs"] if component in ALONE else [])],
+        [
+            *(SCHEDULER if component == "scheduler" else (*PROGRAM, component)),
+            *(["--skip-serve-logs"] if component in ALONE else []),
+        ],
         env=_environment(settings),
         stdin=subprocess.DEVNULL,
         stdout=log,

@@ -177,12 +177,13 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow
         borrows = may_borrow and is_local(settings)
         try:
             gateway = _borrowed(lasting := _lasting(settings), inherited, settings) if borrows else None
-            of_context = properties if gateway is None else lasting
+            if gateway:  # it lasts, and so does the code that it generates
+                properties = lasting | {ADAPTIVE: properties.get(ADAPTIVE, "true")}
             gateway = gateway or _launched(properties, inherited, settings)
         except EndedError as error:
             raise LakehouseError(_how_it_ended(error.code, settings)) from error
         ctrl_c = signal.getsignal(signal.SIGINT)
-        _begin_context(gateway, of_context)
+        _begin_context(gateway, properties)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
     session = SparkSession.builder.config(map={**properties}).getOrCreate()
     server: Any = session.sparkContext._accumulatorServer

@@ -20,6 +20,18 @@ for file in sys.argv[1:]:
     runpy.run_path(file)
 print(*{name.partition(".")[0] for name in sys.modules})
 """
+PRELOADED = """
+import runpy, sys
+from importlib import import_module
+from pulsar_lakehouse.local.scheduler import NEEDED
+
+for name in NEEDED:
+    import_module(name)
+loaded = set(sys.modules)
+for file in sys.argv[1:]:
+    runpy.run_path(file)
+print(*{name for name in set(sys.modules) - loaded if name.startswith(("pulsar_lakehouse", "pyspark", "sqlglot"))})
+"""
 SLOW = {"deltalake", "great_expectations", "numpy", "pandas", "pulsar", "pyarrow"}
 """Packages that take long to import. A DAG file would import them each time that Airflow parses it."""
 
@@ -116,3 +128,8 @@ def test_sql_tables_are_not_judged_before_their_refresh(dags: dict[str, DAG]) ->
     commands = {task.task_id: task.command for task in dags["pipeline"].tasks if isinstance(task, Step)}
     assert not {table.name for table in SQL_TABLES} & set(commands["validate"])
     assert commands["refresh"] == ["refresh", "--validate"]
+
+
+def test_the_local_scheduler_has_loaded_what_tasks_would_import() -> None:
+    imported = subprocess.run([sys.executable, "-c", PRELOADED, *FILES], check=True, capture_output=True, text=True)
+    assert imported.stdout.split() == []
