@@ -4,6 +4,7 @@ Bronze says it, and not silver: an answer that landed and is not merged yet must
 Spark.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from pulsar_lakehouse.bronze.source_rows import identifier, key_sql
@@ -106,5 +107,5 @@ def _service_of(entity: Entity) -> Service:
     return entity.source
 
 
-def _column(settings: Settings, sql: str, values: dict[str, object]) -> list[str]:
+def _column(settings: Settings, sql: str, values: Mapping[str, object]) -> list[str]:
     return [key for (key,) in query(settings, sql, values).fetchall()]
