@@ -46,8 +46,10 @@ KEEP_SECONDS = 1.0
 """Seconds between two commits of answers."""
 MOST_FAILURES = 20
 """So many calls in a row that fail open the circuit: no further one begins in this run."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0
 """Seconds before a call that failed is repeated: at most, at first and ever."""
+LONGEST_PAUSE = 3600.0
+"""The most seconds for which keys are left alone that the service has failed for, again and again."""
 BLOCKED_SECONDS = 10.0
 """Seconds, beside the timeout, for which a function may keep the event loop from all others."""
 
@@ -63,6 +65,13 @@ class Failure(NamedTuple):
     error: str
 
 
+class Pause(NamedTuple):
+    """How long a key is left alone that the service failed for: twice as long each time."""
+
+    until: float
+    seconds: float
+
+
 @dataclass
 class ServiceLanding:
     """Lands the answers of a service, as the work of a stream that needs no Spark."""
@@ -71,34 +80,56 @@ class ServiceLanding:
     service: Service
     unanswered: Callable[[], Sequence[str]]
     """Tells the keys that facts wait for, and that have no answer."""
-    failed: dict[str, float] = field(default_factory=dict)
-    """When the call for a key failed."""
-    opened: tuple[float, SourceError] | None = None
-    """When the circuit was opened, and what was said of it, if it was in the last run."""
+    pauses: dict[str, Pause] = field(default_factory=dict)
+    """By key that the service failed for, and that has no answer yet."""
+    opened_at: float | None = None
+    """When the circuit was opened, if the service was not there since."""
+    error: str = ""
+    """What the last call that failed has said."""
 
     def __call__(self, permit: Permit) -> int:
-        """The number of answers. Raises SourceError, which has it too, if the service failed for some keys."""
-        since = time.monotonic() - RETRY_SECONDS
-        if self.opened and self.opened[0] > since:
-            raise self.opened[1]
+        """The number of answers. Raises SourceError, which has it too, while the service has failed for some keys."""
         with permit.used():
             self.lake.create(bronze_table(self.service.topic))
-        self.failed = {key: at for key, at in self.failed.items() if at > since}
         unanswered = self.unanswered()
-        keys = [key for key in unanswered if key not in self.failed]
-        if not keys and snapshot_record(self.lake.settings, self.service.name):
-            return 0
-        random.shuffle(keys)  # those that always fail must not be the first ones each time
-        asked = _Asked(self.service, keys, is_probed=self.opened is not None)
+        self.pauses = {key: self.pauses[key] for key in unanswered if key in self.pauses}
+        answers = 0
+        if (keys := self._due(unanswered)) or not snapshot_record(self.lake.settings, self.service.name):
+            answers = self._ask(permit, keys, unanswered)
+        if self.pauses:
+            raise SourceError(self._problem, landed=answers)
+        return answers
+
+    def _due(self, unanswered: Sequence[str]) -> list[str]:
+        """The keys to ask for now, in any order: one that always fails must not be the first one each time."""
+        now = time.monotonic()
+        if self.opened_at is not None and now < self.opened_at + RETRY_SECONDS:
+            return []
+        due = [key for key in unanswered if key not in self.pauses or self.pauses[key].until <= now]
+        return random.sample(due, len(due))
+
+    def _ask(self, permit: Permit, keys: Sequence[str], unanswered: Sequence[str]) -> int:
+        """Ask for the keys, and note what has come of it. Returns the number of answers."""
+        asked = _Asked(self.service, keys, is_probed=self.opened_at is not None)
         answers = self._keep_answers(permit, asked)
         self._record(answers, unanswered, asked)
-        self.opened = None
-        if asked.failures:
-            error = SourceError(asked.problem, landed=len(answers))
-            self.failed |= dict.fromkeys((each.key for each in asked.failures), time.monotonic())
-            self.opened = (time.monotonic(), error) if asked.is_open else None
-            raise error
+        self.opened_at = time.monotonic() if asked.is_open else None
+        self.pauses = {key: pause for key, pause in self.pauses.items() if key not in answers}
+        for key, error in asked.failures:
+            self.pauses[key], self.error = self._pause_of(key), error
         return len(answers)
+
+    @property
+    def _problem(self) -> str:
+        """In one line, how many keys have no answer because of failures, and the last one of these."""
+        keys = f"{len(self.pauses):,} keys have" if len(self.pauses) > 1 else f"{next(iter(self.pauses))} has"
+        more = "; it is not asked for others until it answers again" if self.opened_at is not None else ""
+        return f"{self.service.place}: {keys} no answer: {self.error}{more}"
+
+    def _pause_of(self, key: str) -> Pause:
+        before = self.pauses.get(key)
+        seconds = min(2 * before.seconds, LONGEST_PAUSE) if before else RETRY_SECONDS
+        return Pause(time.monotonic() + seconds, seconds)
 
     def _keep_answers(self, permit: Permit, asked: "_Asked") -> set[str]:
         """Append answers while they come, and return their keys."""
@@ -142,14 +173,16 @@ class ServiceLanding:
 
     def _record(self, answers: set[str], unanswered: Sequence[str], asked: "_Asked") -> None:
         settings, table = self.lake.settings, self._table()
-        left = [key for key in unanswered if key not in answers]
+        left = _state_of([key for key in unanswered if key not in answers]) if asked.failures else ""
+        before = snapshot_record(settings, self.service.name)
         record = SnapshotRecord(
             source=self.service.name,
             read_at=time.time(),
             rows=sum(files_of(table)["num_records"].to_pylist()),
             changes=len(answers),
-            state=_state_of(left) if asked.failures else "",
+            state=left,
             number=newest_number(table),
+            failures=before.failures + 1 if left and before and before.state == left else 0,
         )
         keep_snapshot(settings, record)
 
@@ -158,11 +191,12 @@ class ServiceLanding:
 
 
 def is_left_alone(settings: Settings, service: Service, unanswered: Sequence[str]) -> bool:
-    """Whether the service has failed just now for all of these keys."""
+    """Whether the service has failed for all of these keys, so that it is left alone for a while."""
     record = snapshot_record(settings, service.name)
-    if record is None or not record.state or time.time() - record.read_at >= RETRY_SECONDS:
+    if record is None or record.state != _state_of(unanswered):
         return False
-    return record.state == _state_of(unanswered)
+    pause: float = min(RETRY_SECONDS * 2 ** min(record.failures, 10), LONGEST_PAUSE)
+    return time.time() < record.read_at + pause
 
 
 def _state_of(keys: Sequence[str]) -> str:
@@ -203,14 +237,6 @@ class _Asked:
         """Whether the circuit is open: the service is not called any more."""
         return self._failed_in_a_row >= (1 if self._is_probed else MOST_FAILURES)
 
-    @property
-    def problem(self) -> str:
-        """In one line, how many keys have no answer because of failures, and the last one of these."""
-        count, last = len(self.failures), self.failures[-1]
-        keys = f"{count:,} keys have" if count > 1 else f"{last.key} has"
-        more = "; it is not asked for others until it answers again" if self.is_open else ""
-        return f"{self.service.place}: {keys} no answer: {last.error}{more}"
-
     def taken(self) -> Iterator[Answer]:
         """The answers that have come since the last call."""
         while True:
@@ -249,7 +275,7 @@ class _Asked:
             return
         attempts = AsyncRetrying(
             stop=stop_after_attempt(self.service.retries + 1) | stop_when_event_set(self._ends),
-            wait=wait_random_exponential(FIRST_PAUSE, LONGEST_PAUSE),
+            wait=wait_random_exponential(FIRST_WAIT, LONGEST_WAIT),
             reraise=True,
         )
         try:
