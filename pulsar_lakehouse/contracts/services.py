@@ -63,7 +63,7 @@ class Service:
 
     def __post_init__(self) -> None:
         if wrong := list(self._mistakes()):
-            raise ConfigurationError("\n".join(f"service {self.name}: {line}" for line in wrong))
+            raise ConfigurationError("\n".join(wrong))
 
     def __call__(self, *arguments: object) -> Awaitable[object]:
         return self.function(*arguments)

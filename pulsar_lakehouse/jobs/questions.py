@@ -45,12 +45,14 @@ def unanswered(settings: Settings, pipeline: Pipeline, entity: Entity, *, again:
         f"""
         WITH asked AS (SELECT unnest($asked::VARCHAR[]) AS key),
         answered AS (
-            SELECT key, max(event_time) AS at, max(ledger_id) AS ledger_id, arg_max(entry_id, ledger_id) AS entry_id
+            SELECT key, max(event_time) AS said_at,
+                max(ledger_id) AS ledger_id, arg_max(entry_id, ledger_id) AS entry_id
             FROM {entity.topic.bronze_table} SEMI JOIN asked USING (key) GROUP BY key
         ),
         malformed AS ({malformed})
         SELECT key FROM asked LEFT JOIN answered USING (key) LEFT JOIN malformed USING (ledger_id, entry_id)
-        WHERE at IS NULL OR at <= $expired::TIMESTAMPTZ OR (malformed.ledger_id IS NOT NULL AND at <= $nonsense)
+        WHERE said_at IS NULL OR said_at <= $expired::TIMESTAMPTZ
+            OR (malformed.ledger_id IS NOT NULL AND said_at <= $nonsense)
         """,
         values,
     )

@@ -233,7 +233,9 @@ def _declares(file: Path) -> bool:
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """The names to which a statement assigns."""
+    """The names to which a statement assigns, or that it defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield statement.name
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", statement)]
     for target in targets:
         if isinstance(target, ast.Name | ast.Tuple):

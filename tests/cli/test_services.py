@@ -22,7 +22,7 @@ from pulsar_lakehouse import Enrichment, Entity, Lookup, Topic, service
 CLIENT = httpx.AsyncClient(base_url="URL")
 
 
-@service(returns="city STRING, lat DOUBLE", timeout="2 seconds", retries=1, rate=1000)
+@service(returns="city STRING, lat DOUBLE", timeout="2 seconds", retries=1, rate=1000, cache_days=30)
 async def geocode(address: str) -> dict | None:
     found = await CLIENT.get("/", params={{"address": address}})
     return found.raise_for_status().json()
