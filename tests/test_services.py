@@ -43,7 +43,7 @@ def test_the_project_of_the_page_joins_what_it_says(tmp_path: Path) -> None:
         [
             "[(1, 'place missing'), (2, 'place missing'), (3, 'place missing')]",
             "[(1, 41.1, -8.6), (2, None, None)]",
-            "[('Torstr. 1', 'malformed lat')]",
+            "[('Torstr. 1', 'lat is no double: north')]",
             "[(3, 'place missing')]",
         ],
     ), done.stderr[-2000:]

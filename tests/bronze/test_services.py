@@ -87,10 +87,10 @@ def test_what_fails_in_the_end_is_told_and_the_others_land(own: Lake, server: Ge
 
 
 def test_nonsense_lands_as_it_is(own: Lake, server: Geocoder) -> None:
-    assert landing(own, geocode_at(server.url), ["nonsense 1", "nonsense"])(Permit()) == 2
+    assert landing(own, geocode_at(server.url), ["nonsense as text", "nonsense"])(Permit()) == 2
     assert kept(own.settings) == [
-        ("nonsense", {"city": 7, "lat": "north", "address": "nonsense"}),
-        ("nonsense 1", {"city": 7, "lat": "north", "address": "nonsense 1"}),
+        ("nonsense", {"city": "?", "lat": "north", "address": "nonsense"}),
+        ("nonsense as text", "somewhere"),
     ]
 
 

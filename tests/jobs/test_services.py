@@ -45,7 +45,20 @@ from tests.oracle_services import Answer, Fact
 KEEP_ANSWERS = Write("append_arrow", r"bronze\.geocode")
 CRASHES = [KEEP_ANSWERS, MERGE_HISTORY, END_WAITING, KEEP_ANSWERS, ADD_TO_GOLD, MALFORMED, CORRECT_GOLD]
 CRASHES += [MERGE_LATEST, BEGIN_WAITING]
-ADDRESSES = ["Rua A 1", "Torstr. 1", "elsewhere", "flaky", "nonsense", "fails", "n1", "n2", "n3", "slow", None]
+ADDRESSES = [
+    "Rua A 1",
+    "Torstr. 1",
+    "elsewhere",
+    "flaky",
+    "nonsense",
+    "nonsense as text",
+    "fails",
+    "n1",
+    "n2",
+    "n3",
+    "slow",
+    None,
+]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -131,7 +144,7 @@ def test_tables_are_those_of_the_oracle_whatever_the_service_does_and_wherever_a
     expected = oracle.tables(facts, kept)
     before = tables(own.settings)
     assert before == expected[:2]
-    assert {"fails", "nonsense"} == expected.lacking
+    assert {"fails", "nonsense", "nonsense as text"} == expected.lacking
     assert oracle.asked_in_vain(calls(server), kept) == []
     assert max(server.counts[each] for each in ("Rua A 1", "Torstr. 1", "n1", "n2", "n3")) <= 2  # two of them crashed
 
@@ -140,16 +153,17 @@ def test_tables_are_those_of_the_oracle_whatever_the_service_does_and_wherever_a
     assert step_record(own.settings, "land geocode").failure.startswith(
         "land geocode: service geocode: fails has no answer: HTTPStatusError: Server error '503 Service Unavailable'"
     )
-    [(reason,)] = query(own.settings, "SELECT reason FROM quarantine.malformed WHERE topic = 'geocode'").fetchall()
-    assert reason.startswith("malformed lat")
+    malformed = "SELECT key, reason FROM quarantine.malformed WHERE topic = 'geocode' ORDER BY key"
+    reasons = [("nonsense", "lat is no double: north"), ("nonsense as text", "payload is no JSON object")]
+    assert query(own.settings, malformed).fetchall() == reasons
     assert (reconcile_entity(own, places).holds, reconcile_facts(own, orders).holds) == (True, True)
     asked = len(server.calls)
     list(rebuild(own, Wanted(entities=(places,), enrichments=(orders,), sql_tables=())))
     assert (tables(own.settings), len(server.calls)) == (before, asked)
 
-    assert sorted(unanswered(own.settings, pipeline, places, again=True)) == ["fails", "nonsense"]
+    assert sorted(unanswered(own.settings, pipeline, places, again=True)) == ["fails", "nonsense", "nonsense as text"]
     shift(monkeypatch, timedelta(days=1))
-    assert sorted(unanswered(own.settings, pipeline, places)) == ["fails", "nonsense"]
+    assert sorted(unanswered(own.settings, pipeline, places)) == ["fails", "nonsense", "nonsense as text"]
 
 
 def shift(patch: pytest.MonkeyPatch, by: timedelta) -> None:
