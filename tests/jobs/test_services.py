@@ -154,7 +154,7 @@ def test_tables_are_those_of_the_oracle_whatever_the_service_does_and_wherever_a
         "land geocode: service geocode: fails has no answer: HTTPStatusError: Server error '503 Service Unavailable'"
     )
     malformed = "SELECT key, reason FROM quarantine.malformed WHERE topic = 'geocode' ORDER BY key"
-    reasons = [("nonsense", "lat is no double: north"), ("nonsense as text", "payload is no JSON object")]
+    reasons = [("nonsense", "lat is no double: north"), ("nonsense as text", "not a JSON object")]
     assert query(own.settings, malformed).fetchall() == reasons
     assert (reconcile_entity(own, places).holds, reconcile_facts(own, orders).holds) == (True, True)
     asked = len(server.calls)
