@@ -26,6 +26,7 @@ from pulsar_lakehouse.bronze.schemas import SCHEMAS
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.services import Service, service
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.expectations.results import RESULTS
@@ -127,8 +128,9 @@ def _declarations() -> Iterator[str]:
     yield "# Declarations\n"
     yield "The folder `declarations/` says what a pipeline is made of: topics, entities and enrichments in Python, and"
     yield "a SQL file for each table that is made from other tables.\n"
-    for declared in (Topic, Entity, Postgres, Files, DeltaTable, Enrichment, Lookup, Match):
-        yield f"## {declared.__name__}\n\n`from pulsar_lakehouse import {declared.__name__}`\n"
+    for declared in (Topic, Entity, Postgres, Files, DeltaTable, Service, Enrichment, Lookup, Match):
+        imported = service.__name__ if declared is Service else declared.__name__
+        yield f"## {declared.__name__}\n\n`from pulsar_lakehouse import {imported}`\n"
         yield f"{inspect.getdoc(declared)}\n"
         docs = documented(declared)
         rows = (

@@ -42,6 +42,11 @@ class BrokerError(LakehouseError):
 class SourceError(LakehouseError):
     """A source can't be read, or its snapshot is not taken. Its state stays as it is, and all else goes on."""
 
+    def __init__(self, line: str, *, landed: int = 0) -> None:
+        super().__init__(line)
+        self.landed = landed
+        """The messages that landed all the same: the answers of a service."""
+
 
 class UnreachableError(BrokerError):
     """The broker does not answer."""

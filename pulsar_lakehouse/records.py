@@ -55,9 +55,11 @@ class SnapshotRecord:
     changes: int
     """Rows that it had inserted, updated or deleted."""
     state: str
-    """Of the files, or the version of the Delta table."""
+    """Of the files, or the version of the Delta table. Of a service, the keys that it failed for."""
     number: int
     """The newest number in bronze, which is of this snapshot if it had changes; -1 if bronze has no rows."""
+    failures: int = 0
+    """How many times in a row, after the first, a service has failed for the same keys."""
 
 
 _STEP, _RECONCILIATION = TypeAdapter(StepRecord), TypeAdapter(ReconciliationRecord)

@@ -19,6 +19,7 @@ from docs.plots import IMAGES, plots
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import quarantine, warn
 from pulsar_lakehouse.contracts.envelopes import Debezium
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres, Source
 from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
@@ -106,12 +107,19 @@ def test_the_plots_are_those_of_the_figures() -> None:
 STORES = Entity(
     topic=Topic("stores", "id BIGINT NOT NULL, city STRING"), key="id", columns="id, city, version, opened_at"
 )
+
+
+async def geocode(address: str) -> None:
+    pass
+
+
 GIVEN: dict[Any, dict[str, Any]] = {
     Topic: {"name": "stores", "fields": "id BIGINT NOT NULL"},
     Entity: {"topic": STORES.topic, "key": "id", "columns": "id, city, version"},
     Postgres: {"name": "regions", "fields": "id BIGINT NOT NULL"},
     Files: {"name": "regions", "fields": "id BIGINT NOT NULL", "path": "regions/*.csv"},
     DeltaTable: {"name": "regions", "fields": "id BIGINT NOT NULL", "path": "regions"},
+    Service: {"function": geocode, "returns": "lat DOUBLE"},
     Lookup: {"entity": STORES, "on": "store_id"},
     Match: {"entity": STORES, "on": "store_id", "by": "id", "time": "opened_at", "within": "1 hour"},
     Enrichment: {
@@ -130,7 +138,7 @@ GIVEN: dict[Any, dict[str, Any]] = {
 def test_the_example_of_a_parameter_can_be_declared(kind: Any, name: str) -> None:
     names = {"STORES": STORES, "Match": Match, "quarantine": quarantine, "warn": warn}
     names |= {"Debezium": Debezium, "Topic": Topic, "Lookup": Lookup, "Encoding": Encoding, "KeyEncoding": KeyEncoding}
-    names["Postgres"] = Postgres
+    names |= {"Postgres": Postgres, "geocode": geocode}
     given = eval(f"dict({examples(kind)[name]})", names)
     needed = {key: value for key, value in GIVEN[kind].items() if (key, name) != ("topic", "source")}
     declared = kind(**needed | given)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.bronze.source_readers import why_unread
 from pulsar_lakehouse.cli import report, shapes
+from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.inspection.row_counts import rows_and_bytes
 from pulsar_lakehouse.jobs.planning import Change, approve_all, changes, resolve
@@ -73,7 +74,8 @@ class Compared:
     def unread(self) -> list[tuple[Entity, str]]:
         """Entities whose source can't be read, and why."""
         sources = [(each, each.source) for each in self.project.pipeline.sources]
-        return [(each, why) for each, source in sources if source and (why := why_unread(self.settings, source))]
+        read = [(each, source) for each, source in sources if isinstance(source, Source)]
+        return [(each, why) for each, source in read if (why := why_unread(self.settings, source))]
 
     @property
     def rebuilt(self) -> list[str]:

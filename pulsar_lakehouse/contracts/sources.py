@@ -16,6 +16,13 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 FORMATS = (".csv", ".parquet")
 KEY_TYPES = (T.StringType, T.IntegerType, T.LongType, T.BooleanType, T.DateType)
 
+
+def seconds_of(duration: str) -> int:
+    """The seconds of a time such as `10 minutes`; 0 if it is none."""
+    found = DURATION.fullmatch(duration.strip())
+    return int(found[1]) * SECONDS[found[2][0]] if found else 0
+
+
 FIELDS = Fields()
 """What the field of a source is set to; a declaration must give its fields all the same."""
 
@@ -77,8 +84,7 @@ class Postgres(Source):
     @property
     def seconds(self) -> int:
         """The seconds of `every`; 0 if it is wrong."""
-        found = DURATION.fullmatch(self.every.strip())
-        return int(found[1]) * SECONDS[found[2][0]] if found else 0
+        return seconds_of(self.every)
 
     def mistakes(self) -> Iterator[str]:
         yield from super().mistakes()

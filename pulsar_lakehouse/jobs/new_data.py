@@ -11,12 +11,14 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from pulsar_lakehouse.bronze.sources import news
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.expectations.results import last_validated
 from pulsar_lakehouse.gold.sql.header import INCREMENTAL
 from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses, unread_commits
 from pulsar_lakehouse.jobs.overdue import overdue
+from pulsar_lakehouse.jobs.questions import question
 from pulsar_lakehouse.local.broker import endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -119,9 +121,19 @@ def new_messages(settings: Settings, topic: Topic) -> Reason | None:
 
 
 def new_snapshot(settings: Settings, entity: Entity) -> Reason | None:
-    """Why a snapshot of the entity's source is to be read."""
-    line = entity.source and news(settings, entity.source)
+    """Why a snapshot of the entity's source is to be read, or its service to be asked."""
+    line = _news_of(settings, entity)
     return Reason(Kind.NEW_SNAPSHOT, line, 1) if line else None
+
+
+def _news_of(settings: Settings, entity: Entity) -> str | None:
+    match entity.source:
+        case None:
+            return None
+        case Service():
+            return question(settings, pipeline_of(settings), entity)
+        case source:
+            return news(settings, source)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@
 7. publish: gold to its topics (`delivery.publishing`); a table declared in SQL is published by its refresh
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,9 +25,11 @@ from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, held_by, source_options
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
-from pulsar_lakehouse.bronze.sources import SourceLanding, news, with_snapshot
+from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.services import Service
+from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
@@ -39,8 +41,9 @@ from pulsar_lakehouse.gold.enrichment.succession import Succession
 from pulsar_lakehouse.jobs.lineage import flows
 from pulsar_lakehouse.jobs.lineage.backend import close_backend
 from pulsar_lakehouse.jobs.lineage.runs import prepare
-from pulsar_lakehouse.jobs.new_data import Look, is_little
+from pulsar_lakehouse.jobs.new_data import Look, is_little, new_snapshot
 from pulsar_lakehouse.jobs.overdue import expire, overdue
+from pulsar_lakehouse.jobs.questions import facts_that_ask, question, unanswered
 from pulsar_lakehouse.jobs.streams import Outcome, Stream, catch_up, failures_noted, raise_all
 from pulsar_lakehouse.leases.holders import Kind
 from pulsar_lakehouse.leases.leases import Lease, lease_between_rounds, write_lease
@@ -159,7 +162,32 @@ def landing_sources(
             at_once=SourceLanding(lake, entity.source, entity.source_keys, always, accept_deletes),
         )
         for entity in entities
-        if entity.source is not None
+        if isinstance(entity.source, Source)
+    ]
+
+
+def landing_services(
+    lake: Lake, pipeline: Pipeline, entities: Sequence[Entity], *, again: bool = False
+) -> list[Stream]:
+    """Streams that ask services what facts wait for, and land their answers.
+
+    With `again`, they are asked again where an answer was malformed.
+    """
+    if not entities:
+        return []
+    from pulsar_lakehouse.bronze.services import ServiceLanding  # takes 0.1 s
+
+    return [
+        Stream(
+            f"land {entity.name}",
+            None,
+            flows.landed(entity.topic, entity.came_from),
+            at_once=ServiceLanding(
+                lake, entity.source, partial(unanswered, lake.settings, pipeline, entity, again=again)
+            ),
+        )
+        for entity in entities
+        if isinstance(entity.source, Service)
     ]
 
 
@@ -222,18 +250,41 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
         done = side_by_side(reconciliations)
         counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.landed, done, strict=True)]
         counted = [with_erasures(lake, topic, each) for topic, each in zip(pipeline.landed, counted, strict=True)]
-    sources = {entity.name: entity.source for entity in pipeline.sources}
+    sources = {each.name: each.source for each in pipeline.sources if isinstance(each.source, Source)}
     return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
 
 
 def run_all(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:
     """Land, merge and enrich what is new; yields the outcome of each stream when its step is done.
 
+    Then services are asked for what the facts wait for, until there is nothing to ask or no answer comes.
     `refused` is as in `run_landed`.
     """
     pipeline = pipeline_of(lake.settings)
-    yield from catch_up(lake.settings, [*landing(lake, pipeline.topics), *landing_sources(lake, pipeline.sources)])
+    asks = landing_services(lake, pipeline, pipeline.services)
+    services = {entity.name: stream for entity, stream in zip(pipeline.services, asks, strict=True)}
+    lands = [*landing(lake, pipeline.topics), *landing_sources(lake, pipeline.sources), *services.values()]
+    yield from catch_up(lake.settings, lands)
     yield from run_landed(lake, refused=refused)
+    yield from ask_services(lake, pipeline, services)
+
+
+def ask_services(lake: Lake, pipeline: Pipeline, services: Mapping[str, Stream]) -> Iterator[Outcome]:
+    """Ask services for what facts wait for, merge the answers and enrich the facts, as often as answers come.
+
+    `services` are the streams that ask, by the name of the entity.
+    """
+    entities = [each for each in pipeline.services if each.name in services]
+    while asked := [each for each in entities if question(lake.settings, pipeline, each)]:
+        done = catch_up(lake.settings, [services[each.name] for each in asked])
+        yield from done
+        landed = {outcome.name for outcome in done if outcome.rows}
+        answered = [each for each in asked if services[each.name].name in landed]
+        if not answered:
+            return
+        yield from catch_up(lake.settings, merging(lake, answered))
+        facts = {each.topic.name: each for entity in answered for each in facts_that_ask(pipeline, entity)}
+        yield from catch_up(lake.settings, enriching(lake, [*facts.values()]))
 
 
 def run_landed(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:
@@ -254,6 +305,7 @@ def steps_of_state(lake: Lake) -> list[list[Stream]]:
     pipeline = pipeline_of(lake.settings)
     changelogs = [each.topic for each in pipeline.entities if each.source is None]
     lands = [*landing(lake, changelogs), *landing_sources(lake, pipeline.sources)]
+    lands += landing_services(lake, pipeline, pipeline.services)
     return [lands, merging(lake, pipeline.entities)]
 
 
@@ -272,7 +324,7 @@ def look_around(lake: Lake) -> Look:
         for topic in pipeline.topics
         for partition, ledgers in held_by(ask_broker(source_options(lake.settings, broker, topic))).items()
     }
-    sources = {f"source {each.name}": news(lake.settings, each.source) for each in pipeline.sources if each.source}
+    sources = {f"source {each.name}": new_snapshot(lake.settings, each) for each in pipeline.sources}
     ended = {f"intervals of {topic}": now() for topic in overdue(lake.settings, pipeline.enrichments)}
     return partitions | sources | ended | lake.versions((*pipeline.written, ACTIONS.name, BACKFILLS.name))
 

@@ -20,6 +20,7 @@ from pulsar_lakehouse.errors import (
     DeclarationsError,
     LakehouseError,
     PermanentError,
+    SourceError,
 )
 from pulsar_lakehouse.jobs.lineage.flows import Flow
 from pulsar_lakehouse.jobs.lineage.runs import StepRuns
@@ -327,6 +328,8 @@ class _Supervised:
 
     def _set_aside(self, error: Exception) -> None:
         """Record that a source failed: what it has landed before stays, and the others go on."""
+        if isinstance(error, SourceError) and error.landed:
+            self._note_batches(error.landed, 1, time.monotonic() - self._began)
         if (line := _line(self.name, error)) == self._told:
             self.runs.complete(0)
         else:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
@@ -120,7 +121,7 @@ def _topic(topic: Topic) -> Iterator[str]:
         yield f"topic {topic.name}: field {name} is there twice, as SQL does not tell upper from lower case"
 
 
-def _source(source: Source) -> Iterator[str]:
+def _source(source: Source | Service) -> Iterator[str]:
     if not NAME.fullmatch(source.name):
         right = "a name of lower-case letters, digits and _, such as"
         yield f"name: {source.name}: must be {right} {table_name(source.name)}"

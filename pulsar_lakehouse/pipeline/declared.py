@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.expectations import quarantine
@@ -41,6 +42,11 @@ class Pipeline:
     def sources(self) -> tuple[Entity, ...]:
         """The entities whose state no topic has."""
         return tuple(each for each in self.entities if each.source is not None)
+
+    @cached_property
+    def services(self) -> tuple[Entity, ...]:
+        """Those of them that services are asked for."""
+        return tuple(each for each in self.sources if isinstance(each.source, Service))
 
     @cached_property
     def published(self) -> Mapping[str, Enrichment]:

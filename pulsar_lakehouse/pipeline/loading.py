@@ -20,6 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
@@ -34,7 +35,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.terminal import one_line, shown
 
 KINDS = (Entity, Enrichment)
-PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Match, Postgres, Files, DeltaTable)}
+PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Match, Postgres, Files, DeltaTable, Service)}
 """What a file can declare, and what such a declaration is made of."""
 
 OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"
@@ -232,7 +233,9 @@ def _declares(file: Path) -> bool:
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
-    """The names to which a statement assigns."""
+    """The names to which a statement assigns, or that it defines."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        yield statement.name
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", statement)]
     for target in targets:
         if isinstance(target, ast.Name | ast.Tuple):

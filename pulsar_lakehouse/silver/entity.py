@@ -25,6 +25,7 @@ from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.envelopes import path_of
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import KEY_TYPES, DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
@@ -103,8 +104,9 @@ class Entity:
     topic: Landed = Landed()
     """The changelog. Its name is the entity's.
     Example: `topic=Topic("stores", "id BIGINT NOT NULL, city STRING", changelog=True)`"""
-    source: Postgres | Files | DeltaTable | None = None
-    """What has the state if no topic has: snapshots of it are read, and their differences land as changes. Then the
+    source: Postgres | Files | DeltaTable | Service | None = None
+    """What has the state if no topic has: snapshots of it are read, and their differences land as changes. Or a
+    function with `@service`, which is asked for the keys that facts wait for, and whose answers land. Then the
     columns of the key are fields, and `sequence_by` and `ignore_null_updates` are left out.
     Example: `source=Postgres("regions", "id BIGINT NOT NULL, name STRING", every="1 hour")`"""
     key: str | tuple[str, ...]
@@ -193,9 +195,16 @@ class Entity:
     @property
     def checks_of_rows(self) -> Mapping[str, Check]:
         """The checks as they hold of all rows: those of deleted keys pass, because a tombstone leaves only the key."""
+        if self.expires:
+            return self.checks
         return {
             name: replace(check, sql=f"deleted_at IS NOT NULL OR ({check.sql})") for name, check in self.checks.items()
         }
+
+    @property
+    def expires(self) -> bool:
+        """Whether each row is the answer of a service that holds for some days, and then counts as deleted."""
+        return isinstance(self.source, Service) and self.source.cache_days > 0
 
     @property
     def ordered_by(self) -> tuple[str, ...]:
@@ -279,13 +288,17 @@ class Entity:
         if self.source is not None:
             self._refuse_wrong_source(self.source)
 
-    def _refuse_wrong_source(self, source: Postgres | Files | DeltaTable) -> None:
+    def _refuse_wrong_source(self, source: Postgres | Files | DeltaTable | Service) -> None:
         if replace(self.topic, schemas=()) != source.topic:
             raise ConfigurationError(f"{self.name}: has a topic and a source: leave one of them out")
         for argument in ("sequence_by", "ignore_null_updates"):
             if getattr(self, argument):
                 why = "each snapshot of a source says all of its rows, and in what order"
+                if isinstance(source, Service):
+                    why = "an answer of a service is whole, and the newest one counts"
                 raise ConfigurationError(f"{self.name}: {argument}: {why}: leave it out")
+        if isinstance(source, Service):
+            self._refuse_wrong_service(source)
         kinds = {each.name: each.dataType for each in source.columns}
         for key, name in zip(self.keys, self.source_keys, strict=True):
             if name not in kinds:
@@ -295,6 +308,21 @@ class Entity:
             if type(kinds[name]) not in KEY_TYPES:
                 kind, right = type_name(kinds[name]), "a text, an integer, a boolean or a date"
                 raise ConfigurationError(f"{self.name}: key {key} is {kind}: must be {right}")
+
+    def _refuse_wrong_service(self, service: Service) -> None:
+        arguments = service.arguments.names
+        if list(self.source_keys) != arguments:
+            raise ConfigurationError(
+                f"{self.name}: key {', '.join(self.keys)}: must be the arguments of the service, in their order: "
+                f"{', '.join(arguments)}"
+            )
+        if self.expires:
+            ends = f"message.event_time + INTERVAL {service.cache_days} DAYS"
+            if self.deleted_at not in ("NULL", ends):
+                raise ConfigurationError(
+                    f"{self.name}: deleted_at: cache_days of the service says when an answer ends: leave one out"
+                )
+            object.__setattr__(self, "deleted_at", ends)
 
     def _refuse_wrong_updates(self) -> None:
         for name in self.ignoring:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pulsar_lakehouse import Enrichment, Entity, Files, Lookup, Topic, quarantine
 from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
+from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.rebuild import Wanted, rebuild
@@ -59,7 +60,7 @@ def _field(name: str | None) -> str:
 
 
 def land(lake: Lake, entity: Entity) -> int:
-    assert entity.source
+    assert isinstance(entity.source, Source)
     return SourceLanding(lake, entity.source, entity.source_keys)(Permit())
 
 
@@ -131,7 +132,7 @@ def test_tables_are_those_of_the_oracle(with_times: bool, lake: Lake, tmp_path: 
     before = latest(own.settings), history(own.settings)
     assert before == (oracle.latest(snapshots[-1], changed), oracle.history(changed, numbers(own.settings)))
     reconciled = reconcile_entity(own, entity)
-    assert entity.source
+    assert isinstance(entity.source, Source)
     assert (with_snapshot(own, entity.source, reconciled).snapshot, reconciled.holds) == (len(snapshots[-1]), True)
     list(rebuild(own, Wanted(entities=(entity,), enrichments=(), sql_tables=())))
     assert (latest(own.settings), history(own.settings)) == before
@@ -188,7 +189,7 @@ def test_a_lost_row_of_bronze_is_a_problem(lake: Lake, tmp_path: Path) -> None:
     bronze = own.table("bronze.regions")
     with bronze.changeable():
         bronze.delta.delete("key = '1'")
-    assert entity.source
+    assert isinstance(entity.source, Source)
     found = with_snapshot(own, entity.source, reconcile_entity(own, entity))
     files = f"files {tmp_path}/files/*.csv"
     assert found.problems[-1] == f"the last snapshot of {files} has 2 rows, and bronze.regions 1"
@@ -223,7 +224,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
 def test_a_source_that_fails_is_left_alone_for_a_while(lake: Lake, tmp_path: Path) -> None:
     own = project(lake, tmp_path)
     entity = regions(tmp_path / "files")
-    assert entity.source
+    assert isinstance(entity.source, Source)
     landing = SourceLanding(own, entity.source, entity.source_keys)
     with pytest.raises(SourceError):
         landing(Permit())

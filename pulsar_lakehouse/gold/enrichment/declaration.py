@@ -13,6 +13,7 @@ from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.keys import key_text
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
@@ -28,8 +29,8 @@ class Lookup:
     """A join with an entity.
 
     Raises ConfigurationError for an `on` that has not as many columns as the entity's key, for an `as_of` join with an
-    entity that keeps no history, for `merged_into` with an `as_of` join or with a key of several
-    columns, and for `max_merges` below 1.
+    entity that keeps no history or whose source is a service without `occurred_at`, for `merged_into` with an `as_of`
+    join, with a key of several columns, or with a service that is not required, and for `max_merges` below 1.
     """
 
     entity: Entity
@@ -85,8 +86,22 @@ class Lookup:
                 f"lookup {self.name}: joins {self.entity.name} as_of a time, but follows merges, which have no time: "
                 'use join="latest", or remove merged_into'
             )
+        if isinstance(self.entity.source, Service):
+            self._refuse_wrong_service()
         if self.max_merges < 1:
             raise ConfigurationError(f"lookup {self.name}: max_merges is {self.max_merges}: must be 1 or more")
+
+    def _refuse_wrong_service(self) -> None:
+        if self.is_as_of and not self.entity.has_own_time:
+            raise ConfigurationError(
+                f"lookup {self.name}: joins {self.entity.name} as_of a time, but a service answers after the fact: use "
+                'join="latest", or declare since when an answer holds with occurred_at'
+            )
+        if self.merged_into is not None and not self.required:
+            raise ConfigurationError(
+                f"lookup {self.name}: follows merges, but nobody asks {self.entity.name} for a survivor that no fact "
+                "waits for: remove merged_into or required=False"
+            )
 
     def merges_into(self, kind: DataType) -> Column:
         """Over the entity's columns: the value of `merged_into`, cast to the key's type `kind`."""

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.keys import key_text
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.silver.entity import Entity
 
@@ -23,8 +24,9 @@ LONGEST = timedelta(3650)
 class Match:
     """An interval join: a fact with the rows of an entity that have the same value and a time near the fact's.
 
-    Raises ConfigurationError for `on` and `by` of different lengths, for a column that the entity does not have, and
-    for a time that is none, that ends before it begins, or that is longer than 3650 days.
+    Raises ConfigurationError for `on` and `by` of different lengths, for a column that the entity does not have, for
+    an entity whose source is a service, and for a time that is none, that ends before it begins, or that is longer than
+    3650 days.
     """
 
     entity: Entity
@@ -59,6 +61,10 @@ class Match:
         if not self.paths or len(self.columns) != len(self.paths):
             columns = " and ".join(", ".join(each) or "none" for each in (self.paths, self.columns))
             raise ConfigurationError(f"match {self.name}: on and by: {columns}: must be as many columns, one or more")
+        if isinstance(self.entity.source, Service):
+            raise ConfigurationError(
+                f"match {self.name}: {self.entity.name} is a service, which is asked for keys: use a Lookup"
+            )
         for what, name in (*(("by", each) for each in self.columns), ("time", self.time)):
             if name not in self.entity.columns:
                 known = ", ".join(self.entity.columns)
