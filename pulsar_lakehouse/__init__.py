@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
     from pulsar_lakehouse.contracts.envelopes import Debezium
+    from pulsar_lakehouse.contracts.functions import function
     from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
@@ -28,12 +29,14 @@ __all__ = [
     "Postgres",
     "Topic",
     "fail",
+    "function",
     "quarantine",
     "warn",
 ]
 _MODULES = {
     "contracts.checks": ("fail", "quarantine", "warn"),
     "contracts.envelopes": ("Debezium",),
+    "contracts.functions": ("function",),
     "contracts.sources": ("DeltaTable", "Files", "Postgres"),
     "contracts.topics": ("Encoding", "KeyEncoding", "Topic"),
     "gold.enrichment.declaration": ("Enrichment", "Lookup"),

@@ -22,7 +22,7 @@ from pulsar_lakehouse.gold.sql.statements import (
     select,
 )
 from pulsar_lakehouse.gold.sql.touching import calls, is_aggregate
-from pulsar_lakehouse.spark.declared_sql import told_with, try_eval
+from pulsar_lakehouse.spark.declared_sql import told_with, try_eval, value_of
 from pulsar_lakehouse.spark.session_settings import session_settings
 
 SHARING = "spark.sql.subexpressionElimination.enabled"
@@ -189,7 +189,7 @@ def _without_aliases(statement: Statement, joined: DataFrame) -> Callable[[exp.E
 
 
 def _column(node: exp.Expr) -> Column:
-    return F.expr(node.sql(DIALECT, comments=False))
+    return value_of(node.sql(DIALECT, comments=False), given="TRUE")
 
 
 def _tried(named: Mapping[str, exp.Expr]) -> Column:
