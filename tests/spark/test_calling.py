@@ -1,9 +1,12 @@
 """A function is called with arrays; what it raises is the error of a row, and what does not return is stopped."""
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +16,7 @@ import pytest
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.spark import calling
 from pulsar_lakehouse.spark.calling import Caller
+from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
 
 
 def outcomes(
@@ -118,3 +122,25 @@ def test_an_aggregate_is_called_for_each_group() -> None:
     error = "TypeError: unsupported operand type(s) for -: 'NoneType' and 'NoneType'"
     assert outcomes(spread, groups, group=True) == [(4, None), (None, error), (0, None)]
     assert outcomes(pc.max, [numbers(1, 5, 3)], group=True) == [(5, None)]
+
+
+def test_code_that_can_not_be_interrupted_ends_its_process_and_says_where_it_is(tmp_path: Path) -> None:
+    code = """
+import ctypes
+import pyarrow as pa
+from pulsar_lakehouse.spark import calling
+calling.GRACE = 0.2
+
+def stuck(n):
+    mutex, in_c = ctypes.create_string_buffer(64), ctypes.PyDLL(None)  # which keeps Python's lock
+    in_c.pthread_mutex_lock(mutex), in_c.pthread_mutex_lock(mutex)
+
+calling.Caller(name="stuck", call=stuck, kind=pa.int64(), timeout=0.2).values(pa.array([{"n": 1}]))
+"""
+    outside = {**os.environ, "PYTHON_FAULTHANDLER_DIR": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", code], env=outside, check=False)
+    [log] = tmp_path.iterdir()
+    error = RuntimeError(f"Python worker exited unexpectedly (crashed): {log.read_text()}")
+    assert ended.returncode == 1
+    assert cause_of(error) == "function stuck: does not return, and could not be interrupted: <string>:9"
+    assert is_permanent(error)

@@ -158,7 +158,7 @@ THERE_FIRST = [
     *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
 ]
 SHORT = {"state is required", "matches", "through rows that are not required", "functions"}
-"""The kinds that `make test` tries: with merges, rows as of a time, lookups through rows, keys of two columns, calls."""
+"""The kinds that `make test` tries: with merges, rows as of a time, rows through rows, keys of two columns, calls."""
 WRITES = [*SILVER, *PLACING, DUPLICATES]
 Round = tuple[list[Message], bool]
 # Hypothesis first tries the simplest example. If messages were not unique, that would be one message all the time.
