@@ -12,7 +12,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType, NullType
 
 from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.spark.functions import with_calls
+from pulsar_lakehouse.near import did_you_mean
+from pulsar_lakehouse.spark.functions import DECLARED, with_calls
 
 _EXPRESSIONS = "org.apache.spark.sql.classic.ExpressionUtils"
 _TRY = "org.apache.spark.sql.catalyst.expressions.TryEval"
@@ -72,9 +73,11 @@ def why_no_condition(rows: DataFrame, name: str, sql: str) -> str:
 
 
 def reason_of(error: PySparkException) -> str:
-    """Spark's reason for an error, in one line."""
+    """Spark's reason for an error, in one line; with the function of the project that is probably meant."""
     reason, _, _ = str(error).strip().partition(";")
-    return re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
+    line = re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
+    unknown = re.search(r"UNRESOLVED_ROUTINE.*? routine `(\w+)`", line)
+    return f"{line}{did_you_mean(unknown[1], DECLARED)}" if unknown else line
 
 
 def told_with(line: str, values: Mapping[str, Column]) -> Column:
