@@ -24,7 +24,7 @@ def order(id, customer, cents, note=None):
 
 sql = run_messages(
     Path("home"),
-    customers=[customer(1, "ada@Shop.example"), customer(2, "nobody"), customer(3, None), {"key": "1"},
+    customers=[customer(1, "ada@Shop.example"), customer(2, "nobody"), customer(3, None), {"key": "1", "payload": None},
         customer(4, "@X")],
     orders=[
         *(order(id, 4, id * 100, "as  As usual") for id in (1, 2, 5)),

@@ -121,7 +121,7 @@ def told(error: BaseException) -> str:
     """The kind of an error, and the first line of what it says."""
     if isinstance(error, StoppedError):
         [caller] = error.args
-        return f"took longer than {caller.timeout:g} seconds"
+        return f"took longer than {caller.timeout:g} s"
     try:
         said = next(iter(str(error).splitlines()), "")
     except Exception:  # then only its kind is known

@@ -1,3 +1,4 @@
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,9 +149,11 @@ def test_the_quarantine_holds_each_message_once(spark: SparkSession, quarantine:
     ]
 
 
-@function("text STRING", returns="STRING")
+@function("text STRING", returns="STRING", timeout="1 second")
 def labelled(text: pa.StringArray) -> pa.Array:
-    """Raises an error for `bad`, and for NULL."""
+    """Raises an error for `bad`, and for NULL. For `endless`, it never returns."""
+    while pc.any(pc.equal(text, "endless")).as_py():
+        time.sleep(60)
     if text.null_count or pc.any(pc.equal(text, "bad")).as_py():
         raise ValueError("no label")
     return pc.binary_join_element_wise("label", text, " ")
@@ -169,7 +172,7 @@ def test_a_function_fails_for_a_message_whose_column_uses_its_value(spark: Spark
     columns = {
         "day": "labelled(CAST(to_date(label) AS STRING))",
         "again": "upper(labelled(labelled(CAST(to_date(label) AS STRING))))",
-        "known": "CASE WHEN at > 0 THEN Labelled(if(at = 2, 'bad', 'good')) END",
+        "known": "CASE WHEN at > 0 THEN Labelled(elt(at, 'good', 'bad', 'endless')) END",
     }
     payloads = [
         b'{"id": 1, "price": 2, "label": "2026-01-02"}',
@@ -177,6 +180,7 @@ def test_a_function_fails_for_a_message_whose_column_uses_its_value(spark: Spark
         b'{"id": 1, "price": 2}',
         b'{"id": 1, "price": 2, "label": "2026-01-02", "at": 1}',
         b'{"id": 1, "price": 2, "label": "2026-01-02", "at": 2}',
+        b'{"id": 1, "price": 2, "label": "2026-01-02", "at": 3}',
         b'{"id": "x", "price": 2, "label": "2026-01-02", "at": 2}',
         None,
     ]
@@ -189,9 +193,12 @@ def test_a_function_fails_for_a_message_whose_column_uses_its_value(spark: Spark
     nothing = (None, None, None)
     assert [tuple(row) for row in found] == [
         *((*good, None), nothing, nothing, (*good, "label good")),
-        *(nothing, nothing, nothing),
+        *(nothing, nothing, nothing, nothing),
     ]
     why = decoded.transform(explain, decoding=decoding).orderBy("message.position").collect()
     day, again, _ = (f"{name}: {sql} gives no string with label = soon" for name, sql in columns.items())
     failed = "function labelled: ValueError: no label"
-    assert [row.reason for row in why] == [None, f"{day}; {again}", failed, None, failed, "id is no bigint: x", None]
+    assert [row.reason for row in why] == [
+        *(None, f"{day}; {again}", failed, None, failed),
+        *("function labelled: took longer than 1 s", "id is no bigint: x", None),
+    ]

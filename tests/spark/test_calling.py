@@ -101,7 +101,7 @@ def test_a_call_that_does_not_return_is_stopped() -> None:
     before = signal.getsignal(signal.SIGALRM)
     assert outcomes(sleeps, numbers(1, 7, 2), timeout=0.2) == [
         (1, None),
-        (None, "took longer than 0.2 seconds"),
+        (None, "took longer than 0.2 s"),
         (2, None),
     ]
     assert signal.getsignal(signal.SIGALRM) is before
@@ -109,7 +109,7 @@ def test_a_call_that_does_not_return_is_stopped() -> None:
 
 def test_a_function_that_never_returns_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "MANY", 3)
-    with pytest.raises(PermanentError, match=r"^function f: 3 calls in succession took longer than 0.05 seconds$"):
+    with pytest.raises(PermanentError, match=r"^function f: 3 calls in succession took longer than 0.05 s$"):
         outcomes(lambda n: time.sleep(60), numbers(1, 2, 3, 4), timeout=0.05)
 
 

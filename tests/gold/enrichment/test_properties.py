@@ -1,7 +1,7 @@
 """For any messages in any rounds, however often they are read again: the tables hold what the oracle says."""
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -148,6 +148,13 @@ def label(line: int, name: str | None) -> str | None:
     return None if name is None else f"{line}-{name}"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def functions() -> Iterator[None]:
+    declare([labelled, greeted])
+    yield
+    declare([])
+
+
 CALLING = replace(
     with_lookups(replace(USER, entity=GREETED)),
     columns={**ORDERS.columns, "called": "CASE WHEN lineItemId > 0 THEN labelled(lineItemId, itemName) END"},
@@ -189,7 +196,6 @@ def test_the_tables_are_the_oracles_after_each_round(
     run = lake.settings.run.model_copy(update={"retries": 0})
     project = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
-    declare([labelled, greeted])
     oracle = Oracle(
         joins=joins_of(orders),
         matches=matches_of(orders),
