@@ -235,7 +235,7 @@ def _sources(file: Path, name: str) -> Iterator[str]:
     while found := [each for each in statements if each not in needed and wanted & _bound(each)]:
         needed += found
         wanted |= {node.id for each in found for node in ast.walk(each) if isinstance(node, ast.Name)}
-    for each in sorted(needed, key=statements.index):
+    for each in sorted(needed, key=statements.index) or statements:  # a function within another needs all
         yield ast.unparse(_without_docstrings(each))
         for other in _imported(each, file.parent):
             yield ast.unparse(_without_docstrings(ast.parse(other.read_bytes())))
@@ -243,7 +243,6 @@ def _sources(file: Path, name: str) -> Iterator[str]:
 
 def _bound(statement: ast.stmt) -> set[str]:
     """The names that a statement gives a value to, or may change: those that it only mentions, too."""
-    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return {statement.name}
@@ -251,7 +250,8 @@ def _bound(statement: ast.stmt) -> set[str]:
             return {(each.asname or each.name).partition(".")[0] for each in statement.names}
         case ast.Expr():  # such as NAMES.append("x")
             return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return names
+    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return names | {node.name for node in ast.walk(statement) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def _imported(statement: ast.stmt, folder: Path) -> Iterator[Path]:
