@@ -79,8 +79,11 @@ class Call(NamedTuple):
 
 def declare(functions: Iterable[Function]) -> None:
     """Make these the functions that SQL can call."""
+    named = {each.name: each for each in functions}
+    if named == DECLARED:
+        return
     DECLARED.clear()
-    DECLARED.update({each.name: each for each in functions})
+    DECLARED.update(named)
     if DECLARED and SparkContext._active_spark_context is not None:
         register(SparkSession.active())
 
