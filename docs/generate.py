@@ -27,6 +27,7 @@ from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.services import Service, service
+from pulsar_lakehouse.contracts.functions import function
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.expectations.results import RESULTS
@@ -146,6 +147,8 @@ def _declarations() -> Iterator[str]:
     yield f"## Check\n\n`from pulsar_lakehouse import fail, quarantine, warn`\n\n{inspect.getdoc(Check)}\n"
     modes = ((f"`{each.__name__}(sql)`", inspect.getdoc(each) or "") for each in (warn, quarantine, fail))
     yield from _grid(("mode", "what happens with a row that fails"), modes)
+    yield f"## function\n\n`from pulsar_lakehouse import function`\n\n{inspect.getdoc(function)}\n"
+    yield "See [functions of your own](../functions.md).\n"
     yield f"## SQL files\n\n{inspect.getdoc(SqlTable)}\n\nSee [gold tables in SQL](../sql-tables.md).\n"
     header = (_with_example(doc) for name, doc in documented(SqlTable).items() if name in examples(SqlTable))
     yield from _grid(("", "example"), header)

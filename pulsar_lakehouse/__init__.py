@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
     from pulsar_lakehouse.contracts.envelopes import Debezium
     from pulsar_lakehouse.contracts.services import service
+    from pulsar_lakehouse.contracts.functions import function
     from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
@@ -29,6 +30,7 @@ __all__ = [
     "Postgres",
     "Topic",
     "fail",
+    "function",
     "quarantine",
     "service",
     "warn",
@@ -37,6 +39,7 @@ _MODULES = {
     "contracts.checks": ("fail", "quarantine", "warn"),
     "contracts.envelopes": ("Debezium",),
     "contracts.services": ("service",),
+    "contracts.functions": ("function",),
     "contracts.sources": ("DeltaTable", "Files", "Postgres"),
     "contracts.topics": ("Encoding", "KeyEncoding", "Topic"),
     "gold.enrichment.declaration": ("Enrichment", "Lookup"),

@@ -10,7 +10,7 @@ Rows are dicts, like those of the real tables from `tests.lake.read`. `landed` t
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -81,6 +81,9 @@ class Message(NamedTuple):
     publish_time: datetime
 
 
+Calls = Callable[[Row], Row]
+
+
 @dataclass
 class Oracle:
     joins: Sequence[Join] = JOINS
@@ -95,6 +98,8 @@ class Oracle:
     """By entity, the field with the time of the change, which counts before that of the message."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By entity, the columns of its key, if they are not `id`."""
+    functions: Mapping[str, Calls] = field(default_factory=dict)
+    """By topic, the columns that functions make of a row; where one raises an error, the message is malformed."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
@@ -152,7 +157,7 @@ class Oracle:
 
     def _merge(self, message: Message) -> None:
         keys = self.keys.get(message.topic, ("id",))
-        row = state_of(message, keys, self.occurred_at.get(message.topic))
+        row = self._called(message, state_of(message, keys, self.occurred_at.get(message.topic)))
         if row is None:
             self.malformed.add((message.topic, message.position))
             return
@@ -163,9 +168,21 @@ class Oracle:
             versions.append(row)
             versions.sort(key=order_of)
 
+    def _called(self, message: Message, row: Row | None) -> Row | None:
+        """The row with the columns of functions; None if there is no row, or if one raises an error."""
+        call = self.functions.get(message.topic)
+        if row is None or call is None:
+            return row
+        if not message.payload:
+            return row | {"called": None}
+        try:
+            return row | call(row)
+        except ValueError:
+            return None
+
     def _place(self, message: Message) -> Row | None:
         """The order to enrich; None if it is malformed, or a duplicate of an earlier one."""
-        order = fact_of(message)
+        order = self._called(message, fact_of(message))
         if order is None:
             self.malformed.add((message.topic, message.position))
             return None

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from pulsar_lakehouse.contracts.not_sql import why_not_sql
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError, PermanentError
-from pulsar_lakehouse.spark.declared_sql import try_eval, why_no_condition
+from pulsar_lakehouse.spark.declared_sql import try_eval, value_of, why_no_condition
 from pulsar_lakehouse.tables.declared import NAME
 
 
@@ -99,18 +99,18 @@ def resolve(checks: Mapping[str, Check], *, over: StructType, within: str) -> No
 def _resolve(checks: tuple[tuple[str, Check], ...], columns: str, within: str) -> None:
     rows = SparkSession.active().createDataFrame([], StructType.fromJson(json.loads(columns)))
     try:
-        rows.select(*(_holds(check) for _, check in checks))
+        rows.select(*(_holds(check, "") for _, check in checks))
     except AnalysisException:
         lines = (why_no_condition(rows, f"{within}: check {name}", check.sql) for name, check in checks)
         raise DeclarationsError([line for line in lines if line]) from None
 
 
-def failed(checks: Mapping[str, Check]) -> Column:
+def failed(checks: Mapping[str, Check], *, given: str) -> Column:
     """The names of the checks that a row fails, joined by commas; empty if there are none.
 
-    Use it within a branch, like `try_eval`.
+    Use it within a branch, like `try_eval`. `given` is a condition of that branch.
     """
-    return F.concat_ws(", ", *(F.when(~_holds(check), name) for name, check in checks.items()))
+    return F.concat_ws(", ", *(F.when(~_holds(check, given), name) for name, check in checks.items()))
 
 
 def stop_if_failed(rows: DataFrame, checks: Mapping[str, Check], *, table: str, keys: Sequence[str]) -> None:
@@ -120,7 +120,8 @@ def stop_if_failed(rows: DataFrame, checks: Mapping[str, Check], *, table: str, 
     """
     if not (stopping := of_mode(checks, Mode.FAIL)):
         return
-    names = F.when(F.col(keys[0]).isNotNull(), failed(stopping))
+    given = f"`{keys[0]}` IS NOT NULL"
+    names = F.when(F.expr(given), failed(stopping, given=given))
     failing = rows.select(names.alias("failed"), F.to_json(F.struct(*keys)).alias("row")).where("failed != ''")
     counts = failing.groupBy("failed").agg(F.count("*").alias("rows"), F.min("row").alias("row")).orderBy("failed")
     if problems := [f"{each.rows:,} with {each.failed}, such as {each.row}" for each in counts.collect()]:
@@ -130,6 +131,6 @@ def stop_if_failed(rows: DataFrame, checks: Mapping[str, Check], *, table: str, 
         )
 
 
-def _holds(check: Check) -> Column:
+def _holds(check: Check, given: str) -> Column:
     """Whether a check passes: it is TRUE, not NULL, and does not end in an error."""
-    return F.coalesce(try_eval(F.expr(check.sql)), F.lit(False))
+    return F.coalesce(try_eval(value_of(check.sql, given=given)), F.lit(False))

@@ -15,7 +15,8 @@ from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import in_spark, names_twice
 from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
+from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval, value_of
+from pulsar_lakehouse.spark.functions import Function, called_in, errors_in
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
 
 MALFORMED = Table(
@@ -29,6 +30,12 @@ MALFORMED = Table(
 
 FAILS = "columns that fail"
 """A short reason, which `explain` replaces."""
+SOUND = "_broken IS NULL"
+"""The condition on which the SQL of columns runs."""
+TOMBSTONE = "message.is_tombstone"
+"""Where functions may fail, as fields are NULL."""
+JUDGED = "_wrong IS NULL"
+"""The condition on which checks reject a message: nothing else is wrong with it."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
 """Fields of `message` that `decode` keeps for rejected messages only."""
 ENCRYPTION = "pulsar.encryption"
@@ -58,7 +65,8 @@ class Decoding:
 
         Raises DeclarationsError for columns that Spark can't resolve, or whose type no table can have.
         """
-        return _schema_of(self.topic.name, self.topic.fields.json(), tuple(self.columns.items()))
+        called = tuple(called_in(self.columns.values()))
+        return _schema_of(self.topic.name, self.topic.fields.json(), tuple(self.columns.items()), called)
 
     @property
     def ddl(self) -> str:
@@ -73,22 +81,31 @@ class Decoding:
     @property
     def values(self) -> dict[str, Column]:
         """The columns by name."""
-        return {each.name: self._value_of(each).alias(each.name) for each in self.schema}
+        return self.values_if(SOUND)
 
-    def _value_of(self, column: T.StructField) -> Column:
-        value = F.expr(self.columns[column.name])
+    def values_if(self, given: str) -> dict[str, Column]:
+        """The columns by name, on a condition that calls of functions have."""
+        return {each.name: self._value_of(each, given).alias(each.name) for each in self.schema}
+
+    def _value_of(self, column: T.StructField, given: str) -> Column:
+        value = value_of(self.columns[column.name], given=given, spared=TOMBSTONE)
         # Of what SQL makes of literals, Spark knows that it is never NULL. In rows of malformed messages it is.
         is_nested = isinstance(column.dataType, T.StructType | T.ArrayType | T.MapType)
         return value.cast(in_spark(column.dataType)) if is_nested else value
 
 
 @cache
-def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> T.StructType:
-    """The schema of a Decoding, whose declaration is given in values that can be cached."""
+def _schema_of(
+    topic: str, fields: str, columns: tuple[tuple[str, str], ...], called: tuple[Function, ...]
+) -> T.StructType:
+    """The schema of a Decoding, whose declaration is given in values that can be cached.
+
+    It depends on the functions that are `called`, too.
+    """
     messages = no_messages(T.StructType.fromJson(json.loads(fields)))
     told = {f"{topic}: {name.lstrip('_')}": sql for name, sql in columns}
     with naming(messages, told):
-        row = F.struct(*(F.expr(sql).alias(name) for name, sql in columns)).alias("row")
+        row = F.struct(*(value_of(sql).alias(name) for name, sql in columns)).alias("row")
         schema = messages.select(row, "message").schema["row"].dataType
     assert isinstance(schema, T.StructType)
     kinds = {f"{named}: {sql}": each.dataType for (named, sql), each in zip(told.items(), schema, strict=True)}
@@ -153,7 +170,8 @@ def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequen
     A column is NULL if it can't be read.
     """
     fields = messages.transform(_read, decoding=decoding).select("message", "_fields.*")
-    values = (try_eval(F.expr(decoding.columns[name])) for name in names)
+    given = "NOT message.is_tombstone"
+    values = (try_eval(value_of(decoding.columns[name], given=given)) for name in names)
     is_payload = ~F.col("message.is_tombstone")
     columns = (F.when(is_payload, value).alias(name) for name, value in zip(names, values, strict=True))
     return fields.select("message", *columns)
@@ -197,18 +215,22 @@ def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
 
 
 def _failures(decoding: Decoding) -> Column:
-    """Names the columns whose SQL fails, with the values that they use."""
+    """Names the columns whose SQL fails, with the values that they use, and the functions that do."""
     given = {name: F.col(f"`{name}`").cast("string") for name in decoding.topic.fields.names}
     given["message.properties"] = F.to_json("message.properties")
-    schema = decoding.schema
+    schema, fails = decoding.schema, f"reason = '{FAILS}'"
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]
         words = {*re.findall(r"\w+", sql.lower())}
         used = {each: text for each, text in given.items() if words.issuperset(re.findall(r"\w+", each.lower()))}
-        line = f"{name.lstrip('_')}: {sql} gives no {schema[name].dataType.simpleString()}"
-        return F.when(try_eval(F.struct(value)).isNull(), told_with(line, used))
+        told = told_with(f"{name.lstrip('_')}: {sql} gives no {schema[name].dataType.simpleString()}", used)
+        if errors := errors_in(sql, fails, TOMBSTONE):
+            told = F.coalesce(*map(F.expr, errors), told)
+        return F.when(try_eval(F.struct(value)).isNull(), told)
 
-    values = decoding.values
+    values = decoding.values_if(fails)
     can_fail = [name for name in values if decoding.columns[name].strip("`") not in decoding.topic.fields.names]
-    return F.concat_ws("; ", *(failure(name, values[name]) for name in can_fail))
+    failures = F.array_compact(F.array(*(failure(name, values[name]) for name in can_fail)))
+    # A call that failed may succeed now, such as one that had taken too long.
+    return F.coalesce(F.nullif(F.concat_ws("; ", F.array_distinct(failures)), F.lit("")), F.lit(FAILS))

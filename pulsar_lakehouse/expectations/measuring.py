@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.expectations.suites import Kind, Rule, beside_figures, with_figures
-from pulsar_lakehouse.spark.declared_sql import try_eval
+from pulsar_lakehouse.spark.declared_sql import try_eval, value_of
 
 Asked = TypeVar("Asked")
 
@@ -126,7 +126,7 @@ def _aggregated(rules: Sequence[OfRows]) -> DataFrame:
 
 def _fails(rule: Rule) -> Column:
     """Whether a rule is not TRUE for a row: it is FALSE or NULL, or ends in an error."""
-    return ~F.coalesce(try_eval(F.expr(rule.condition)), F.lit(False))
+    return ~F.coalesce(try_eval(value_of(rule.condition, given="TRUE")), F.lit(False))
 
 
 def _of_all(rule: Rule, figures: Mapping[str, object]) -> Column:

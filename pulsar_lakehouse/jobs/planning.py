@@ -22,6 +22,7 @@ from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import Project, refuse
 from pulsar_lakehouse.pipeline.resolving import unresolved_enrichment, unresolved_entity
 from pulsar_lakehouse.silver.entity import FIXED, Entity
+from pulsar_lakehouse.spark.functions import DECLARED
 from pulsar_lakehouse.tables.declared import Definition, Table
 from pulsar_lakehouse.tables.definitions import (
     approve_losses,
@@ -200,6 +201,9 @@ def compared(
 
 
 def _difference(name: str, before: str | None, after: str | None) -> str:
+    function = DECLARED.get(name.rpartition("function ")[2])
+    if function is not None and before is not None and after is not None:
+        return f"{name}: another one, at {function.at}"
     if name == ROWS:
         return "other rows: another FROM, JOIN, WHERE or GROUP BY"
     return f"{name}: {after or 'none'} instead of {before or 'none'}"
@@ -214,7 +218,7 @@ def _is_told(name: str, kept: Definition, declared: Definition, names: Mapping[s
     if is_lookup and not (entry in kept and entry in declared):
         return True
     is_new_or_gone = name not in kept or name not in declared
-    return is_new_or_gone and re.search("(^|: )(column|field) ", name) is not None
+    return is_new_or_gone and re.search("(^|: )(column|field|function) ", name) is not None
 
 
 def _is_of_order(table: str, path: Sequence[str], joined: Collection[str]) -> bool:
@@ -258,7 +262,7 @@ def _reach(name: str, kept: Definition, declared: Definition, fixed: Collection[
     what, _, named = entry.partition(" ")
     if what == "column" and not within and name not in fixed:
         return "partial", (named,)
-    if what == "field":
+    if what in ("field", "function") and not within:
         used = [each for each, sql in declared.items() if re.search(rf"(?i)\b{re.escape(named)}\b", sql)]
         columns = tuple(each.partition(" ")[2] for each in used if each.startswith("column "))
         return ("partial", columns) if len(columns) == len(used) and columns else ("breaking", ())

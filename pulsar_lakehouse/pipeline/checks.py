@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pulsar_lakehouse.contracts.services import Service
+from pulsar_lakehouse.contracts.checks import Mode
+from pulsar_lakehouse.contracts.functions import wrong_calls
 from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
@@ -14,9 +16,10 @@ from pulsar_lakehouse.expectations.silver import latest
 from pulsar_lakehouse.expectations.sql_tables import declared
 from pulsar_lakehouse.expectations.suites import Suite
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.gold.sql.header import PUBLISH
+from pulsar_lakehouse.gold.sql.header import CHECK, INCREMENTAL, PUBLISH
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.functions import Function, calls_in
 from pulsar_lakehouse.tables.declared import NAME
 
 IN_PULSAR = re.compile(r"(persistent://[^/,\s]+/[^/,\s]+/)?[^/,\s]([^/,]*[^/,\s])?")
@@ -30,8 +33,10 @@ KINDS = {"publish_to": "topic", "publish: topic": "topic", "publish: postgres": 
 DAYS = ("dedup_days", "retry_days", "correction_days")
 
 
-def mistakes_of(declaration: Entity | Enrichment) -> Iterator[str]:
+def mistakes_of(declaration: Entity | Enrichment | Function) -> Iterator[str]:
     """What is wrong with one declaration, whatever else there is: a line for each mistake."""
+    if isinstance(declaration, Function):
+        return  # it would not have been made
     source = declaration.source if isinstance(declaration, Entity) else None
     yield from _topic(declaration.topic) if source is None else _source(source)
     for name in declaration.columns:
@@ -62,6 +67,8 @@ def mistakes_together(pipeline: Pipeline, place: Place) -> Iterator[str]:
                 yield f"{place(enrichment)}: {join.kind} {join.name}: {line}"
     for table in pipeline.sql_tables:
         yield from (f"{place(table)}: {line}" for line in _suite(declared, table))
+    if pipeline.functions:
+        yield from _wrong_calls(pipeline, place)
 
 
 def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Iterator[str]:
@@ -98,6 +105,41 @@ def _claimed_twice(claimed: Claims) -> Iterator[str]:
             yield f"{place}: {what} {name}: is the {KINDS.get(taken_as, taken_as)} of {there}: choose another"
         elif taken_as != what:
             yield f"{place}: {what} {name}: is the topic that it is made from: choose another"
+
+
+EXACT = "the same messages must give the same rows, whenever they come"
+
+
+def _wrong_calls(pipeline: Pipeline, place: Place) -> Iterator[str]:
+    """Functions of one name, and calls with which something is wrong."""
+    names: Claims = [(each.name, each, place(each), "function") for each in pipeline.functions]
+    yield from _claimed_twice(names)
+    declared: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
+    for each in declared:
+        for what, sql, needs in _sql_of(each):
+            yield from (f"{place(each)}: {what}: {line}" for line in wrong_calls(sql, needs=needs))
+    for table in pipeline.sql_tables:
+        for name, check in table.checks.items():
+            needs = "" if check.mode is Mode.WARN else EXACT
+            at = table.at_entry(CHECK, name)
+            yield from (f"{at}: check {name}: {line}" for line in wrong_calls(check.sql, needs=needs))
+        needs = "declare `refresh: full`, or avoid it" if table.refresh == INCREMENTAL else ""
+        for call in calls_in(table.sql):
+            at = f"{table.at}:{table.sql.count(chr(10), 0, call.start) + 1}"
+            text = table.sql[call.start : call.end]
+            yield from (f"{at}: {line}" for line in wrong_calls(text, needs=needs, in_aggregates=True))
+
+
+def _sql_of(declared: Entity | Enrichment) -> Iterator[tuple[str, str, str]]:
+    """The SQL of a declaration: what it is, and why it must give the same value each time, if it must."""
+    yield from ((f"column {name}", sql, EXACT) for name, sql in declared.columns.items())
+    if isinstance(declared, Entity):
+        yield from (("deleted_at", declared.deleted_at, EXACT), ("occurred_at", declared.occurred_at, EXACT))
+    else:
+        merges = ((f"lookup {each.name}: merged_into", each.merged_into or "") for each in declared.lookups)
+        yield from ((what, sql, EXACT) for what, sql in merges if sql)
+    for name, check in declared.checks.items():
+        yield f"check {name}", check.sql, "" if check.mode is Mode.WARN else EXACT
 
 
 def _suite(make: Callable[[Any], Suite], of: object) -> Iterator[str]:

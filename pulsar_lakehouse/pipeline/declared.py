@@ -16,6 +16,7 @@ from pulsar_lakehouse.expectations.suites import Suite
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.functions import Function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class Pipeline:
     """Facts, enriched into gold."""
     sql_tables: tuple[SqlTable, ...]
     """Gold tables that are declared in SQL, each after those that it is made from."""
+    functions: tuple[Function, ...] = ()
+    """Those of the project's own that SQL can call."""
 
     @cached_property
     def landed(self) -> tuple[Topic, ...]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from pulsar_lakehouse.contracts.services import Service
+from pulsar_lakehouse.contracts.functions import function
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
@@ -32,10 +33,14 @@ from pulsar_lakehouse.pipeline.checks import mistakes_of, mistakes_together, top
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import DECLARATIONS, Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.functions import Function, declare
 from pulsar_lakehouse.terminal import one_line, shown
 
-KINDS = (Entity, Enrichment)
-PARTS = {each.__name__: each for each in (*KINDS, Topic, Lookup, Match, Postgres, Files, DeltaTable, Service)}
+KINDS = (Entity, Enrichment, Function)
+PARTS = {
+    each.__name__: each
+    for each in (Entity, Enrichment, function, Topic, Lookup, Match, Postgres, Files, DeltaTable, Service)
+}
 """What a file can declare, and what such a declaration is made of."""
 
 OF_SQL = "types are those of the SQL: leave it out, and write a CAST where they differ"
@@ -78,9 +83,18 @@ def pipeline_of(settings: Settings) -> Pipeline:
     return replace(pipeline, sql_tables=with_parameters(pipeline.sql_tables, settings.parameters))
 
 
-@cache
 def load(folder: Path) -> Project:
-    """The project in a folder. Raises DeclarationsError if it has mistakes."""
+    """The project in a folder, whose functions SQL can call from now on.
+
+    Raises DeclarationsError if it has mistakes.
+    """
+    project = _loaded(folder)
+    declare(project.pipeline.functions)
+    return project
+
+
+@cache
+def _loaded(folder: Path) -> Project:
     files = _Files(folder)
     files.read()
     files.mistakes += _unread(folder)
@@ -92,11 +106,13 @@ def load(folder: Path) -> Project:
     found = files.found
     entities = tuple(each for each in found if isinstance(each, Entity))
     enrichments = tuple(each for each in found if isinstance(each, Enrichment))
-    pipeline = Pipeline(entities=entities, enrichments=enrichments, sql_tables=tables)
+    functions = tuple(each for each in found if isinstance(each, Function))
+    declare(functions)
+    pipeline = Pipeline(entities=entities, enrichments=enrichments, sql_tables=tables, functions=functions)
     project = Project(pipeline, files.places)
     # What is missing because of one mistake would only be told as another.
     refuse(files.mistakes or list(mistakes_together(pipeline, project.place)))
-    if not found:
+    if not (entities or enrichments):
         raise ConfigurationError(f"{shown(folder)}: no file declares an Entity or an Enrichment at its top level")
     return project
 
@@ -112,7 +128,7 @@ class _Files(MetaPathFinder, Loader):
     """The Python files of a folder: while they are read, they are found under the package `declarations`."""
 
     folder: Path
-    found: list[Entity | Enrichment] = field(default_factory=list)
+    found: list[Entity | Enrichment | Function] = field(default_factory=list)
     places: dict[int, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
@@ -187,7 +203,7 @@ class _Files(MetaPathFinder, Loader):
         return isinstance(error, NameError) and bool(nearest(error.name or "", failed, cutoff=0.8))
 
 
-def _held(value: object, depth: int = 3) -> Iterator[Entity | Enrichment]:
+def _held(value: object, depth: int = 3) -> Iterator[Entity | Enrichment | Function]:
     """The declarations that a value is, or has in it: as the element of a list, say."""
     if isinstance(value, KINDS):
         yield value
@@ -261,7 +277,7 @@ def _reason(error: Exception) -> str:
     named = re.search(r"(?:unexpected keyword argument|cannot import name) '(\w+)'", str(error))
     if named and named[1] in GONE:
         return _gone(named[1])
-    if isinstance(error, TypeError) and (found := re.match(r"(\w+)\.__init__\(\) (.*)", str(error))):
+    if isinstance(error, TypeError) and (found := re.match(r"(\w+)(?:\.__init__)?\(\) (.*)", str(error))):
         return _wrong_arguments(*found.groups()) or f"TypeError: {error}"
     return _wrong_name(error) or f"{type(error).__name__}: {error}"
 
@@ -271,7 +287,7 @@ def _wrong_arguments(kind: str, problem: str) -> str:
     names = list(signature(PARTS[kind]).parameters) if kind in PARTS else []
     if wrong := re.search(r"unexpected keyword argument '(\w+)'", problem):
         return f"{wrong[1]}: {kind} has no such argument{did_you_mean(wrong[1], names)}"
-    if "required keyword-only argument" in problem:
+    if "required keyword-only argument" in problem and kind in PARTS:
         return f"{kind} needs " + ", ".join(re.findall(r"'(\w+)'", problem))
     if "positional argument" in problem and names:
         return f"{kind} takes its arguments by name, such as {kind}({names[0]}=...)"

@@ -6,7 +6,6 @@ Spark resolves all of it on empty frames: no table and no broker is needed.
 from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import (
     AtomicType,
     DataType,
@@ -24,7 +23,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.silver.entity import AS_IN_KEYS, IN_KEYS, TIME, Entity
-from pulsar_lakehouse.spark.declared_sql import why_no_condition, why_unresolved
+from pulsar_lakehouse.spark.declared_sql import value_of, why_no_condition, why_unresolved
 from pulsar_lakehouse.tables.declared import unstorable_names
 
 
@@ -120,7 +119,7 @@ def _match(match: Match, columns: StructType) -> Iterator[str]:
 
 
 def _type_of(rows: DataFrame, sql: str) -> DataType:
-    return rows.select(F.expr(sql)).schema[0].dataType
+    return rows.select(value_of(sql)).schema[0].dataType
 
 
 def _is_alike(kind: DataType, other: DataType) -> bool:

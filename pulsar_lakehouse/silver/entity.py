@@ -30,6 +30,7 @@ from pulsar_lakehouse.contracts.sources import KEY_TYPES, DeltaTable, Files, Pos
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
+from pulsar_lakehouse.spark.functions import fingerprints
 from pulsar_lakehouse.tables.declared import Table, ddl_of, made_from
 
 SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
@@ -69,7 +70,7 @@ IN_KEYS = (StringType, IntegralType, BooleanType, DateType)
 AS_IN_KEYS = "a text, an integer, a boolean or a date"
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
-FIXED = ("key", "sequence_by", "occurred_at")
+FIXED = ("key", "sequence_by", "occurred_at", "functions")
 """What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 
@@ -245,17 +246,22 @@ class Entity:
     def definition(self) -> dict[str, str]:
         """What the rows of its tables are made from, by name. `FIXED` are the names that only a rebuild can change."""
         some = self.ignore_null_updates or False
-        others = (name for name in self.columns if name not in (*self.keys, *self.ordered_by))
+        others = [name for name in self.columns if name not in (*self.keys, *self.ordered_by)]
+        fixed = fingerprints([*(self.columns[name] for name in (*self.keys, *self.ordered_by)), self.occurred_at])
+        checks = of_mode(self.checks, Mode.QUARANTINE)
+        called = [*(self.columns[name] for name in others), self.deleted_at, *(each.sql for each in checks.values())]
         return {
             "key": self._sql_of(self.keys),
             "sequence_by": self._sql_of(self.ordered_by),
             **({"occurred_at": self.occurred_at} if self.has_own_time else {}),
+            **({"functions": ", ".join(f"{name} {each}" for name, each in fixed.items())} if fixed else {}),
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,
             **({"envelope": str(self.topic.envelope)} if self.topic.envelope else {}),
             "ignore_null_updates": ", ".join(some) if isinstance(some, tuple) else str(some),
-            **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
+            **{f"check {name}": check.sql for name, check in checks.items()},
+            **fingerprints(called),
         }
 
     def _sql_of(self, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
-from pulsar_lakehouse.contracts.decoding import MALFORMED, decode
+from pulsar_lakehouse.contracts.decoding import JUDGED, MALFORMED, decode
 from pulsar_lakehouse.contracts.keys import key_text, key_values
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.errors import ConfigurationError
@@ -140,8 +140,9 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
     if entity.topic.envelope:
         reject = F.when(F.col("message.is_truncation"), _unusable_truncation(entity)).otherwise(reject)
     if checks:
-        fails = ~F.col("message.is_tombstone") & (failed(checks) != "")
-        reject = F.coalesce(reject, F.when(fails, F.concat(F.lit("fails "), failed(checks))))
+        names = failed(checks, given=JUDGED)
+        fails = ~F.col("message.is_tombstone") & (names != "")
+        reject = F.coalesce(reject, F.when(fails, F.concat(F.lit("fails "), names)))
     decoded = messages.transform(decode, decoding=entity.decoding, reject=reject, keys=_key(entity))
     event_time = _event_time(entity)
     merged = decoded.withColumns(

@@ -12,6 +12,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BooleanType, NullType
 
 from pulsar_lakehouse.errors import DeclarationsError
+from pulsar_lakehouse.near import did_you_mean
+from pulsar_lakehouse.spark.functions import DECLARED, with_calls
 
 _EXPRESSIONS = "org.apache.spark.sql.classic.ExpressionUtils"
 _TRY = "org.apache.spark.sql.catalyst.expressions.TryEval"
@@ -32,6 +34,11 @@ def try_eval(value: Column) -> Column:
     return ClassicColumn(expressions.column(getattr(jvm, _TRY)(expressions.expression(value._jc))))
 
 
+def value_of(sql: str, *, given: str = "", spared: str = "") -> Column:
+    """The value of declared SQL, which can call functions of the project: `with_calls` says what the others are."""
+    return F.expr(with_calls(sql, given, spared))
+
+
 @contextmanager
 def naming(rows: DataFrame, declared: Mapping[str, str]) -> Iterator[None]:
     """If the block raises AnalysisException, raise DeclarationsError for what Spark can't resolve over `rows`.
@@ -50,7 +57,7 @@ def why_unresolved(rows: DataFrame, name: str, sql: str) -> str:
     """Why Spark can't resolve SQL for each of the rows, as a line that names it; empty if it can."""
     try:
         # Within a struct and beside other columns, only what gives one value for each row is allowed.
-        rows.select("*", F.struct(F.expr(sql)))
+        rows.select("*", F.struct(value_of(sql)))
     except AnalysisException as error:
         return f"{name}: {sql}: {reason_of(error)}"
     return ""
@@ -60,15 +67,17 @@ def why_no_condition(rows: DataFrame, name: str, sql: str) -> str:
     """Why SQL is no condition over the rows, as a line that names it; empty if it is one."""
     if why := why_unresolved(rows, name, sql):
         return why
-    kind = rows.select(F.expr(sql)).schema[0].dataType
+    kind = rows.select(value_of(sql)).schema[0].dataType
     is_condition = isinstance(kind, BooleanType | NullType)
     return "" if is_condition else f"{name}: {sql} is {kind.simpleString()}: must be a condition, which is TRUE or not"
 
 
 def reason_of(error: PySparkException) -> str:
-    """Spark's reason for an error, in one line."""
+    """Spark's reason for an error, in one line; with the function of the project that is probably meant."""
     reason, _, _ = str(error).strip().partition(";")
-    return re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
+    line = re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
+    unknown = re.search(r"UNRESOLVED_ROUTINE.*? routine `(\w+)`", line)
+    return f"{line}{did_you_mean(unknown[1], DECLARED)}" if unknown else line
 
 
 def told_with(line: str, values: Mapping[str, Column]) -> Column:

@@ -26,6 +26,10 @@ NO_CREDENTIALS = (
     "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another way that AWS's "
     "tools find them"
 )
+_STUCK = (
+    r'Timeout \([\d:.]+\)!\n(?:.*\n)*?\s+File "([^"\n]+)", line (\d+) in (\w+)\n\s+File "[^"\n]+/spark/calling\.py"'
+)
+"""What a Python process says of the function that it could not interrupt, before it ends itself."""
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
@@ -47,6 +51,7 @@ _LINES = (
         r"a table was written by a newer version of Delta Lake: \1",
     ),
     (_BUSY_MACHINE, "a Python process of Spark did not start in time: is the machine busy, or its memory used up?"),
+    (_STUCK, r"function \3: does not return, and could not be interrupted: \1:\2"),
     (r"Python worker exited unexpectedly", "a Python process of Spark was killed, perhaps because memory ran out"),
     (_TORN_COMMIT, r"\1: torn, as by a power cut: see *After a power cut* in docs/operations.md"),
     (r"http://169\.254\.\d+\.\d+/|NoAwsCredentials|Unable to load credentials", NO_CREDENTIALS),
@@ -89,7 +94,7 @@ def is_permanent(error: BaseException) -> bool:
     return (
         isinstance(error, PermanentError)
         or any(mark in text for mark in PERMANENT)
-        or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT))
+        or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT, _STUCK))
     )
 
 

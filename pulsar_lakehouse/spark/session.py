@@ -33,6 +33,7 @@ from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.jvm.scala import compiled
 from pulsar_lakehouse.progress import spinner
 from pulsar_lakehouse.settings import Settings, variables
+from pulsar_lakehouse.spark.functions import register
 from pulsar_lakehouse.spark.session_settings import ADAPTIVE, INTERPRETED
 from pulsar_lakehouse.storage import is_used, spark_properties
 
@@ -104,6 +105,8 @@ CONF = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # PySpark 4.2.0 hangs on a Python function over a columnar scan (SPARK-58241).
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    # A Python process that ends itself, because a function in it does not return, says where that is.
+    "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.streaming.stopTimeout": "30s",
 }
 """The Spark properties that do not depend on settings."""
@@ -186,6 +189,7 @@ def start_spark(settings: Settings, *, inherited: Sequence[int] = (), may_borrow
         _begin_context(gateway, properties)
         signal.signal(signal.SIGINT, ctrl_c)  # Spark's handler would call the JVM, even in the middle of another call
     session = SparkSession.builder.config(map={**properties}).getOrCreate()
+    register(session)
     server: Any = session.sparkContext._accumulatorServer
     server.handle_error = lambda *_: None  # the original shows a stack trace when the JVM has ended
     return session

@@ -14,6 +14,8 @@ from pulsar_lakehouse.tables.lake import Lake
 
 VALUE = re.compile(r"(column|lookup|match) \w+")
 """Matches the name in a definition of what has a column of its own."""
+MADE_BY = re.compile(rf"{VALUE.pattern}|(.+: )?function \w+")
+"""Matches these, and the functions that are called for them."""
 NOTHING = re.compile(r"\s*(NULL(\s*::.+)?|(TRY_)?CAST\s*\(\s*NULL\s+AS\s+.+\))\s*", re.IGNORECASE)
 """Matches SQL that is NULL in each row."""
 
@@ -63,12 +65,12 @@ def refuse_other(lake: Lake, table: Table, fixed: Sequence[str], *, rebuild: str
             f"{table.name}: {', '.join(told)}: new rows would have NULL there: declare it as before{again} or accept "
             f"that by `{APPROVE}`"
         )
-    if come := {name: sql for name, sql in declared.items() if VALUE.fullmatch(name) and _has_come(name, sql, kept)}:
+    if come := {name: sql for name, sql in declared.items() if MADE_BY.fullmatch(name) and _has_come(name, sql, kept)}:
         keep_definition(lake, table.name, {**kept, **come})
 
 
 def _has_come(name: str, sql: str, kept: Definition) -> bool:
-    """Whether rows have values there from now on."""
+    """Whether rows have values there, or are made by it, from now on."""
     return name not in kept or (NOTHING.fullmatch(kept[name]) is not None and not NOTHING.fullmatch(sql))
 
 

@@ -17,7 +17,7 @@ def test_a_check_that_is_not_true_of_a_row_is_named(spark: SparkSession) -> None
         "weight_is_known": warn("weight IS NOT NULL"),
         "is_dense": warn("price / weight > 0"),
     }
-    assert [row[0] for row in rows.select(failed(checks)).collect()] == [
+    assert [row[0] for row in rows.select(failed(checks, given="TRUE")).collect()] == [
         "",
         "price_is_positive, is_dense",
         "price_is_positive, weight_is_known, is_dense",

@@ -1,14 +1,20 @@
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse import function
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.contracts.decoding import ENCRYPTION, MALFORMED, Decoding, decode, explain
 from pulsar_lakehouse.contracts.malformed import quarantine_malformed
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.functions import declare
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import bronze_row, own_home, read
 from tests.messages import message
@@ -140,4 +146,59 @@ def test_the_quarantine_holds_each_message_once(spark: SparkSession, quarantine:
     assert [(row["topic"], row["key"], row["payload"], row["reason"]) for _, row in held] == [
         ("counters", "k", b"{}", "id is missing; price is missing"),
         ("counters", "k", b"null", "not a JSON object"),
+    ]
+
+
+@function("text STRING", returns="STRING", timeout="1 second")
+def labelled(text: pa.StringArray) -> pa.Array:
+    """Raises an error for `bad`, and for NULL. For `endless`, it never returns."""
+    while pc.any(pc.equal(text, "endless")).as_py():
+        time.sleep(60)
+    if text.null_count or pc.any(pc.equal(text, "bad")).as_py():
+        raise ValueError("no label")
+    return pc.binary_join_element_wise("label", text, " ")
+
+
+@pytest.fixture
+def functions(spark: SparkSession) -> Iterator[None]:
+    declare([labelled])
+    yield
+    declare([])
+
+
+@pytest.mark.usefixtures("functions")
+def test_a_function_fails_for_a_message_whose_column_uses_its_value(spark: SparkSession) -> None:
+    """What fails in its arguments is told as elsewhere, and a tombstone has no fields to fail on."""
+    columns = {
+        "day": "labelled(CAST(to_date(label) AS STRING))",
+        "again": "upper(labelled(labelled(CAST(to_date(label) AS STRING))))",
+        "known": "CASE WHEN at > 0 THEN Labelled(elt(at, 'good', 'bad', 'endless')) END",
+    }
+    payloads = [
+        b'{"id": 1, "price": 2, "label": "2026-01-02"}',
+        b'{"id": 1, "price": 2, "label": "soon"}',
+        b'{"id": 1, "price": 2}',
+        b'{"id": 1, "price": 2, "label": "2026-01-02", "at": 1}',
+        b'{"id": 1, "price": 2, "label": "2026-01-02", "at": 2}',
+        b'{"id": 1, "price": 2, "label": "2026-01-02", "at": 3}',
+        b'{"id": "x", "price": 2, "label": "2026-01-02", "at": 2}',
+        None,
+    ]
+    decoding = Decoding(topic=COUNTERS, columns=columns)
+    rows = [bronze_row(message("counters", payload, key="k", place=place)) for place, payload in enumerate(payloads)]
+    messages = spark.createDataFrame(rows, bronze_table(COUNTERS).ddl)
+    decoded = messages.transform(decode, decoding=decoding, reject=F.lit(None).cast("string"))
+    found = decoded.orderBy("message.position").select(*columns).collect()
+    good = ("label 2026-01-02", "LABEL LABEL 2026-01-02")
+    nothing = (None, None, None)
+    assert [tuple(row) for row in found] == [
+        *((*good, None), nothing, nothing, (*good, "label good")),
+        *(nothing, nothing, nothing, nothing),
+    ]
+    why = decoded.transform(explain, decoding=decoding).orderBy("message.position").collect()
+    day, again, _ = (f"{name}: {sql} gives no string with label = soon" for name, sql in columns.items())
+    failed = "function labelled: ValueError: no label"
+    assert [row.reason for row in why] == [
+        *(None, f"{day}; {again}", failed, None, failed),
+        *("function labelled: took longer than 1 s", "id is no bigint: x", None),
     ]

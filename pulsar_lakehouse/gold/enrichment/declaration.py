@@ -19,7 +19,8 @@ from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.spark.declared_sql import try_eval
+from pulsar_lakehouse.spark.declared_sql import try_eval, value_of
+from pulsar_lakehouse.spark.functions import fingerprints
 from pulsar_lakehouse.tables.declared import POSITION, Table, made_from, sql_type
 
 
@@ -106,7 +107,8 @@ class Lookup:
     def merges_into(self, kind: DataType) -> Column:
         """Over the entity's columns: the value of `merged_into`, cast to the key's type `kind`."""
         assert self.merged_into is not None
-        return F.when(F.col(self.key).isNotNull(), try_eval(F.expr(self.merged_into).cast(kind)))
+        given = f"`{self.key}` IS NOT NULL"
+        return F.when(F.expr(given), try_eval(value_of(self.merged_into, given=given).cast(kind)))
 
     @property
     def key(self) -> str:
@@ -179,6 +181,7 @@ class Lookup:
         join = f"{self.entity.name} on {self.on}, {self.join}, {need}{merges}"
         return {
             f"lookup {self.name}": join,
+            **{f"lookup {self.name}: {what}": of for what, of in fingerprints([self.merged_into or ""]).items()},
             **{f"lookup {self.name}: {what}": sql for what, sql in self.entity.definition.items()},
         }
 
@@ -305,13 +308,15 @@ class Enrichment:
     @property
     def definition(self) -> dict[str, str]:
         """What the rows of gold are made from, by name. `FIXED` are the names that only a new table can change."""
+        checks = of_mode(self.checks, Mode.QUARANTINE)
         return {
             "keys": ", ".join(self.keys),
             "day": self.day,
             "event_time": self.event_time,
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": sql for name, sql in self.columns.items()},
-            **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
+            **{f"check {name}": check.sql for name, check in checks.items()},
+            **fingerprints([*self.columns.values(), *(check.sql for check in checks.values())]),
             **{what: sql for join in self.joins for what, sql in join.definition.items()},
         }
 

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve
-from pulsar_lakehouse.contracts.decoding import decode
+from pulsar_lakehouse.contracts.decoding import JUDGED, decode
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 
 
@@ -21,7 +21,8 @@ def decode_facts(messages: DataFrame, *, enrichment: Enrichment) -> DataFrame:
     checks = of_mode(enrichment.checks, Mode.QUARANTINE)
     if checks:
         resolve(checks, over=enrichment.decoding.schema, within=enrichment.topic.name)
-        reject = reject.when(failed(checks) != "", F.concat(F.lit("fails "), failed(checks)))
+        names = failed(checks, given=JUDGED)
+        reject = reject.when(names != "", F.concat(F.lit("fails "), names))
     decoded = messages.transform(decode, decoding=enrichment.decoding, reject=reject)
     return decoded.withColumn(enrichment.day, F.to_date(enrichment.event_time))
 

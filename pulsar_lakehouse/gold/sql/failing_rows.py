@@ -22,7 +22,8 @@ from pulsar_lakehouse.gold.sql.statements import (
     select,
 )
 from pulsar_lakehouse.gold.sql.touching import calls, is_aggregate
-from pulsar_lakehouse.spark.declared_sql import told_with, try_eval
+from pulsar_lakehouse.spark.declared_sql import told_with, try_eval, value_of
+from pulsar_lakehouse.spark.functions import errors_in
 from pulsar_lakehouse.spark.session_settings import session_settings
 
 SHARING = "spark.sql.subexpressionElimination.enabled"
@@ -189,7 +190,7 @@ def _without_aliases(statement: Statement, joined: DataFrame) -> Callable[[exp.E
 
 
 def _column(node: exp.Expr) -> Column:
-    return F.expr(node.sql(DIALECT, comments=False))
+    return value_of(node.sql(DIALECT, comments=False), given="TRUE")
 
 
 def _tried(named: Mapping[str, exp.Expr]) -> Column:
@@ -208,7 +209,8 @@ def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
     def told(name: str, node: exp.Expr) -> Column:
         used = (column.sql(DIALECT) for column in node.find_all(exp.Column))
         values = {each: F.expr(each).cast("string") for each in used}
-        return told_with(f"{name}: {node.sql(DIALECT, comments=False)} fails", values)
+        line = told_with(f"{name}: {node.sql(DIALECT, comments=False)} fails", values)
+        return F.coalesce(*map(F.expr, errors_in(node.sql(DIALECT, comments=False), "TRUE")), line)
 
     failures = [F.when(_tried({"value": node}).isNull(), told(name, node)) for name, node in parts]
     return F.concat_ws("; ", *failures)

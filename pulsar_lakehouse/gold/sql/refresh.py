@@ -31,6 +31,7 @@ from pulsar_lakehouse.gold.sql.quarantine import clear_quarantine, quarantine
 from pulsar_lakehouse.gold.sql.statements import Statement, located, narrow, parse, select, touched
 from pulsar_lakehouse.inspection.table_status import REFRESHES_TABLE
 from pulsar_lakehouse.spark.frames import cached, of_keys, with_columns_of
+from pulsar_lakehouse.spark.functions import fingerprints
 from pulsar_lakehouse.tables.declared import FEED, Table, ddl_of, made_from
 from pulsar_lakehouse.tables.definitions import declared_definition, keep_definition, refuse_other
 from pulsar_lakehouse.tables.direct import Merge, append_values
@@ -194,7 +195,8 @@ def _write(
     table, quarantined, reasons = statement.table, 0, list[str]()
     with ExitStack() as stack:
         if checks := of_mode(table.checks, Mode.QUARANTINE):
-            names = F.when(F.col(table.keys[0]).isNotNull(), failed(checks))
+            given = f"`{table.keys[0]}` IS NOT NULL"
+            names = F.when(F.expr(given), failed(checks, given=given))
             checked = stack.enter_context(cached(fresh.withColumn("_failed", F.coalesce(names, F.lit("")))))
             fresh, rejected = checked.where("_failed = ''").drop("_failed"), checked.where("_failed != ''")
             keys = F.to_json(F.struct(*table.keys), {"ignoreNullFields": "false"})
@@ -323,4 +325,6 @@ def _definition(statement: Statement) -> str:
     text = f"{statement.table.keys} {statement.tree.sql(DIALECT, comments=False)}"
     if checks := of_mode(statement.table.checks, Mode.QUARANTINE):
         text += str(checks)
+    if functions := fingerprints([text, *(check.sql for check in checks.values())]):
+        text += str(functions)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -38,6 +38,7 @@ from pulsar_lakehouse.gold.sql.touching import (
 )
 from pulsar_lakehouse.spark.declared_sql import reason_of
 from pulsar_lakehouse.spark.files import java_class
+from pulsar_lakehouse.spark.functions import DECLARED, fingerprints, with_calls
 
 CATALYST = "org.apache.spark.sql.catalyst"
 ROWS = "rows"
@@ -142,6 +143,7 @@ class Statement:
             },
             ROWS: rest.sql(DIALECT, comments=False),
             **{f"check {name}": check.sql for name, check in quarantining.items()},
+            **fingerprints([self.tree.sql(DIALECT, comments=False), *(check.sql for check in quarantining.values())]),
         }
 
     def wrong(self, node: exp.Expr, reason: str) -> ConfigurationError:
@@ -255,6 +257,10 @@ def refuse_full_only(statement: Statement, sources: Mapping[str, DataFrame], row
 def _refuse_functions(statement: Statement, rows: DataFrame) -> None:
     for call in statement.tree.find_all(exp.Func):
         name = call.sql(DIALECT).partition("(")[0].lower()
+        if function := DECLARED.get(name):
+            if not function.is_deterministic:
+                raise statement.full_only(call, f"{name}(), which is declared with deterministic=False,")
+            continue
         if name in AGGREGATES or (name in WINDOW_FUNCTIONS and call.find_ancestor(exp.Window)):
             continue
         if isinstance(call, exp.AggFunc) or _is_aggregate(rows.sparkSession, name):
@@ -347,7 +353,7 @@ def _run(spark: SparkSession, statement: Statement, sql: str, rows: Mapping[str,
     for name, frame in rows.items():
         frame.createOrReplaceTempView(view(name))
     try:
-        return spark.sql(sql)
+        return spark.sql(with_calls(sql))
     except (AnalysisException, ParseException) as error:
         raise ConfigurationError(located(statement, error)) from None
     finally:

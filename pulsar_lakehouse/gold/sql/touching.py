@@ -11,6 +11,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from pulsar_lakehouse.gold.sql.parsing import DIALECT, name_of, tables_in
+from pulsar_lakehouse.spark.functions import DECLARED
 
 Query = TypeVar("Query", bound=exp.Query)
 
@@ -150,7 +151,10 @@ def calls(node: exp.Expr, function: str) -> bool:
 
 
 def is_aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES)
+    if isinstance(node, exp.Anonymous):
+        function = DECLARED.get(node.name.lower())
+        return node.name.lower() in AGGREGATES or (function is not None and function.is_aggregate)
+    return isinstance(node, exp.AggFunc)
 
 
 @dataclass(frozen=True)

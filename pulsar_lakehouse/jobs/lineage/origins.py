@@ -11,6 +11,7 @@ from sqlglot.errors import SqlglotError
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.gold.sql.parsing import DIALECT, name_of, parsed
+from pulsar_lakehouse.gold.sql.touching import is_aggregate
 
 if TYPE_CHECKING:
     from sqlglot.lineage import Node
@@ -92,7 +93,7 @@ def _origin_of(root: "Node", known: Mapping[str, Collection[str]]) -> Origin:
     return Origin(
         columns=tuple(sorted(set(found))),
         sql="" if is_same else made[0].sql(DIALECT),
-        is_aggregate=any(each.find(exp.AggFunc) for each in made),
+        is_aggregate=any(is_aggregate(node) for each in made for node in each.walk()),
     )
 
 

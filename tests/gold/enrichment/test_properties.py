@@ -1,17 +1,20 @@
 """For any messages in any rounds, however often they are read again: the tables hold what the oracle says."""
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from pulsar_lakehouse import function
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment import matches as matching
@@ -25,6 +28,7 @@ from pulsar_lakehouse.jobs.steps import as_written, merging
 from pulsar_lakehouse.jobs.streams import Stream, catch_up
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
+from pulsar_lakehouse.spark.functions import declare
 from pulsar_lakehouse.tables.lake import Lake
 from tests.crashes import DUPLICATES, PLACING, SILVER, crash_after
 from tests.lake import expected, land_literally, own_home, tables
@@ -105,12 +109,63 @@ LOOKUPS = {
     ),
     "through rows that are not required": with_lookups(USER, PARENT, replace(KIND, join="latest"), required=False),
 }
+
+
+@function("line BIGINT, name STRING", returns="STRING")
+def labelled(line: pa.Array, name: pa.Array) -> pa.Array:
+    """Raises ValueError for each seventh line."""
+    if pc.any(pc.equal(pc.subtract(line, pc.multiply(pc.divide(line, 7), 7)), 0)).as_py():
+        raise ValueError("no label")
+    return pc.binary_join_element_wise(line.cast(pa.string()), name, "-")
+
+
+@function("name STRING, rank INT", returns="STRING")
+def greeted(name: pa.Array, rank: pa.Array) -> pa.Array:
+    """Raises ValueError for who was merged into the first or the fourth user."""
+    if pc.any(pc.is_in(rank, pa.array([1, 4], pa.int32()))).as_py():
+        raise ValueError("no greeting")
+    return pc.binary_join_element_wise("dear", name, " ")
+
+
+GREETED = replace(
+    USER.entity, columns={**USER.entity.columns, "called": "upper(greeted(firstName, nullif(parentUserId, -1)))"}
+)
+FUNCTIONS = {
+    "users": lambda row: {"called": upper_greeting(row["first_name"], row["parent_user_id"])},
+    "orders": lambda row: {"called": label(row["line_item_id"], row["item_name"])},
+}
+
+
+def upper_greeting(name: str | None, rank: int | None) -> str | None:
+    if rank in (1, 4):
+        raise ValueError
+    return None if name is None else f"DEAR {name.upper()}"
+
+
+def label(line: int, name: str | None) -> str | None:
+    if line % 7 == 0:
+        raise ValueError
+    return None if name is None else f"{line}-{name}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def functions() -> Iterator[None]:
+    declare([labelled, greeted])
+    yield
+    declare([])
+
+
+CALLING = replace(
+    with_lookups(replace(USER, entity=GREETED)),
+    columns={**ORDERS.columns, "called": "CASE WHEN lineItemId > 0 THEN labelled(lineItemId, itemName) END"},
+)
+LOOKUPS["functions"] = CALLING
 THERE_FIRST = [
     *(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)),
     *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
 ]
-SHORT = {"state is required", "matches", "through rows that are not required"}
-"""The kinds that `make test` tries: with merges, rows as of a time, lookups through rows, and keys of two columns."""
+SHORT = {"state is required", "matches", "through rows that are not required", "functions"}
+"""The kinds that `make test` tries: with merges, rows as of a time, rows through rows, keys of two columns, calls."""
 WRITES = [*SILVER, *PLACING, DUPLICATES]
 Round = tuple[list[Message], bool]
 # Hypothesis first tries the simplest example. If messages were not unique, that would be one message all the time.
@@ -142,7 +197,10 @@ def test_the_tables_are_the_oracles_after_each_round(
     project = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
     oracle = Oracle(
-        joins=joins_of(orders), matches=matches_of(orders), keys={name: each.keys for name, each in entities.items()}
+        joins=joins_of(orders),
+        matches=matches_of(orders),
+        keys={name: each.keys for name, each in entities.items()},
+        functions=FUNCTIONS if kind == "functions" else {},
     )
     place = 0
     merge_and_enrich = partial(

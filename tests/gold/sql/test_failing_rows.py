@@ -1,16 +1,23 @@
 """Rows on which the SELECT of a declared table fails: they are reported, and the other rows reach the table."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from pulsar_lakehouse import function
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable, read_declaration, with_parameters
 from pulsar_lakehouse.gold.sql.quarantine import clear_undeclared
 from pulsar_lakehouse.gold.sql.refresh import Refreshed, refresh
+from pulsar_lakehouse.spark.functions import declare
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, read
@@ -204,3 +211,50 @@ def test_a_parameter_with_another_value_is_another_declaration(home: Home) -> No
     [fewer] = with_parameters([home.table(ROWS, CHECKED)], {"x": {"most": "5"}})
     done = refresh(home.lake, fewer)
     assert (done.reason, done.deleted, home.held()) == ("the declaration has changed", 1, [(1, "a", 1)])
+
+
+@function("text STRING", returns="STRING")
+def shout(text: pa.StringArray) -> pa.Array:
+    if pc.any(pc.equal(text, "bad")).as_py():
+        raise ValueError("not said aloud")
+    return pc.utf8_upper(text)
+
+
+@function("pieces BIGINT", returns="BIGINT", aggregate=True)
+def middle(pieces: pa.Int64Array) -> Any:
+    [least, *_, most] = pieces.to_pylist()
+    if most > 100:
+        raise ValueError("too many")
+    return least + most
+
+
+@pytest.fixture
+def functions(spark: SparkSession) -> Iterator[None]:
+    declare([shout, middle])
+    yield
+    declare([])
+
+
+@pytest.mark.usefixtures("functions")
+def test_functions_fail_for_their_row_or_group(home: Home) -> None:
+    """An aggregate stands beside others, gets rows in order, and its groups are refreshed by their keys."""
+    sql = (
+        "SELECT shout(kind) AS kind, middle(pieces) AS middle, sum(pieces) AS n FROM silver.parts GROUP BY shout(kind)"
+    )
+    home.put((1, "a", "", 9), (2, "a", "", 1), (3, "a", "", 3), (4, "bad", "", 1), (5, "c", "", 1), (6, "c", "", 101))
+    done = home.refresh(sql)
+    assert (done.kind, done.reason, done.inserted, done.quarantined) == ("full", "rows fail", 1, 2)
+    assert (home.held(), home.quarantined()) == (
+        [("A", 10, 13)],
+        {
+            '{"kind":null}': "function shout: ValueError: not said aloud",
+            '{"kind":"C"}': "middle: middle(pieces) fails",
+        },
+    )
+    home.remove("kind != 'a'")
+    assert home.refresh(sql).reason == "rows are in quarantine"
+    home.put((7, "a", "", 11), (8, "d", "", 1), (9, "d", "", 2))
+    done = home.refresh(sql)
+    assert (done.kind, done.reason, home.held()) == ("incremental", "2 groups touched", [("A", 12, 24), ("D", 3, 3)])
+    declare([shout, replace(middle, arguments=StructType().add("pieces", "int"))])
+    assert home.refresh(sql).reason == "the declaration has changed"

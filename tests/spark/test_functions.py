@@ -1,0 +1,107 @@
+"""Calls of functions are found in SQL, whatever is around them, and a function is another one if its source is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsar_lakehouse import function
+from pulsar_lakehouse.pipeline.loading import load
+from pulsar_lakehouse.spark.functions import DECLARED, calls_in, declare, with_calls
+from tests.pipeline.projects import VISITORS, project
+
+
+@function("email STRING", returns="STRING")
+def domain(email: object) -> object:
+    return email
+
+
+@function("price DECIMAL(9, 2), pieces INT", returns="DOUBLE", aggregate=True)
+def spread(price: object, pieces: object) -> object:
+    return price
+
+
+@pytest.fixture(autouse=True)
+def functions() -> Iterator[None]:
+    declare([domain, spread])
+    yield
+    declare([])
+
+
+@pytest.mark.parametrize(
+    ("sql", "calls"),
+    [
+        ("domain(email)", [("domain", ["email"])]),
+        ("upper( DOMAIN (email ) ) || Spread(a,b)", [("domain", ["email"]), ("spread", ["a", "b"])]),
+        ("domain(concat(a, '),', b[0]))", [("domain", ["concat(a, '),', b[0])"])]),
+        ("domain(domain(email))", [("domain", ["domain(email)"])]),
+        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person"])]),
+        ("domain()", [("domain", [])]),
+        ("domain, t.domain(email), 'domain(email)', `domain`.x, subdomain(email)", []),
+        ("domain(email", []),
+        ("'domain(email)", []),
+    ],
+)
+def test_calls_are_found(sql: str, calls: list[object]) -> None:
+    assert [(call.function.name, call.arguments) for call in calls_in(sql)] == calls
+
+
+def test_sql_without_calls_stays_as_it_is() -> None:
+    assert with_calls("upper(email)") == "upper(email)"
+    DECLARED.clear()
+    assert with_calls("domain(email)") == "domain(email)"
+
+
+MODULE = '''
+"""The functions of this project."""
+import math
+from pulsar_lakehouse import function
+
+NAMES = {"a": 1}
+OTHERS = []
+OTHERS.append(1)
+
+
+def helped(value):
+    """It helps."""
+    return NAMES.get(value), math.pi
+
+
+def unused(value):
+    return value
+
+
+@function("value STRING", returns="BIGINT")
+def counted(value):
+    return helped(value)  # as it says
+
+
+@function("value STRING", returns="BIGINT")
+def another(value):
+    return value
+'''
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "is_another"),
+    [
+        ("# as it says", "# or not", False),
+        ('"""It helps."""', '"""It helps a lot."""', False),
+        ("return value\n\n\n@", "return 1\n\n\n@", False),
+        ("def another(value):\n    return value", "def another(value):\n    return 2", False),
+        ("OTHERS.append(1)", "OTHERS.append(2)", False),
+        ('returns="BIGINT")\ndef counted', 'returns="STRING")\ndef counted', True),
+        ('{"a": 1}', '{"a": 2}', True),
+        ("math.pi", "math.e", True),
+        ("import math", "import cmath as math", True),
+        ("NAMES.get(value)", "NAMES[value]", True),
+        ('NAMES = {"a": 1}', 'NAMES = {"a": 1}\nNAMES.update(b=2)', True),
+    ],
+)
+def test_a_function_is_another_if_what_it_needs_is(tmp_path: Path, given: str, instead: str, is_another: bool) -> None:
+    assert MODULE.count(given) == 1
+    one, other = (
+        load(project(tmp_path / name, functions=text, visitors=VISITORS)).pipeline.functions[0].fingerprint
+        for name, text in (("one", MODULE), ("other", MODULE.replace(given, instead)))
+    )
+    assert (one != other) is is_another
