@@ -1,8 +1,9 @@
 """Decides, from how far a topic has landed and what the broker still has, whether messages were lost in between."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -93,10 +94,20 @@ def find_losses(settings: Settings, topic: Topic, plan: Plan, kept: Mapping[str,
     held, landed = held_by(plan), _end_of_last_batch(settings, topic)
     if landed is None:
         landed = landed_offsets(settings, topic)
+    names = sorted(filter(plan.reads, held.keys() | landed.keys() | kept.keys()))
+    after = ((name, landed.get(name, BEGINNING)) for name in names)
+    found = (find_loss(name, end, held.get(name), topic.subscription, kept.get(name)) for name, end in after)
+    return without_clashes([loss for loss in found if loss])
+
+
+def without_clashes(losses: Sequence[Loss]) -> list[Loss]:
+    """The losses, where landing can't go on with what was recreated if its positions may be those of other partitions.
+
+    A cluster numbers all ledgers. What was recreated in another cluster can have numbers that have landed.
+    """
+    last = max((each.after for each in losses if each.is_anew), default=BEGINNING)
     return [
-        loss
-        for name in sorted(filter(plan.reads, held.keys() | landed.keys() | kept.keys()))
-        if (loss := find_loss(name, landed.get(name, BEGINNING), held.get(name), topic.subscription, kept.get(name)))
+        replace(each, can_resume=each.can_resume and each.resume > last) if each.is_anew else each for each in losses
     ]
 
 

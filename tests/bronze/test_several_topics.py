@@ -15,7 +15,10 @@ from pyspark.sql import SparkSession
 from pulsar_lakehouse.bronze import small_backlogs
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.landing import land, tell_gone
+from pulsar_lakehouse.bronze.losses import without_clashes
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
+from pulsar_lakehouse.bronze.pulsar.losses import Loss
+from pulsar_lakehouse.bronze.pulsar.positions import Position
 from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.contracts.topics import Topic
@@ -209,6 +212,23 @@ def test_one_topic_becomes_several_and_one_again(home: Home) -> None:
             home.send(name, payload)
         home.stream()
     assert home.rows() == [(name, payload) for name in (EU, US) for payload in (b"1", b"2", b"3", b"4")]
+
+
+def loss(after: str, resume: str, *, is_anew: bool = True) -> Loss:
+    return Loss(partition="p", reason="", after=Position.parse(after), resume=Position.parse(resume), is_anew=is_anew)
+
+
+@pytest.mark.parametrize(
+    ("losses", "can_resume"),
+    [
+        ([loss("5:4", "9:-1"), loss("7:2", "10:-1")], [True, True]),
+        ([loss("5:4", "6:-1"), loss("7:2", "8:-1")], [False, True]),
+        ([loss("5:4", "6:-1"), loss("7:2", "8:-1", is_anew=False)], [True, True]),
+    ],
+)
+def test_what_is_made_anew_must_not_have_positions_that_have_landed(losses: list[Loss], can_resume: list[bool]) -> None:
+    """In another cluster, ledger 6 may be one that another topic had here."""
+    assert [each.can_resume for each in without_clashes(losses)] == can_resume
 
 
 NAMES = st.sampled_from([EU, US, "orders-asia"])
