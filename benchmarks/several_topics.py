@@ -64,6 +64,6 @@ def _measured(lake: Lake, endpoint: Endpoint, count: int, messages: int, rounds:
 
 
 def send(topics: list[Topic], messages: int, endpoint: Endpoint, settings: Settings) -> None:
-    payloads = [Message(str(number), b'{"id": %d}' % number) for number in range(messages)]
+    payloads = [Message(str(number), b'{"id": %d}' % number, 0) for number in range(messages)]
     for topic in topics:
         produce([(topic, payloads)], endpoint, settings)

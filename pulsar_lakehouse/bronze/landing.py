@@ -22,6 +22,7 @@ from pulsar_lakehouse.bronze.reach import Reach, told_of_gone
 from pulsar_lakehouse.checkpoints.batches import begun_batch
 from pulsar_lakehouse.checkpoints.soundness import sound_checkpoint
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.tables.declared import Table
@@ -70,6 +71,8 @@ def land(lake: Lake, topic: Topic, endpoint: Endpoint, reach: Reach | None = Non
     """
     lake.spark.dataSource.register(PulsarDataSource)
     plan = (reach or Reach(lake.settings, topic, endpoint)).plan()
+    if not plan.options.topics:
+        raise BrokerError(f"{topic.name}: no topic matches {topic.own_name} now")
     source = source_options(lake.settings, endpoint, topic, plan.options.topics)
     is_new = create_bronze_table(lake, topic, held_by(plan))
     if not is_new:

@@ -58,13 +58,13 @@ class Reach:
 
     def _leave_out(self, plan: Plan) -> None:
         """Leave out the topics that can't land, and note why."""
-        is_pattern = isinstance(self.topic.topic, re.Pattern)
-        if is_pattern:  # one that was deleted just now is like those that were deleted before
-            plan.left_out = {name: why for name, why in plan.left_out.items() if not isinstance(why, MissingError)}
         kept = self._created()
-        known, there = {topic_of(partition) for partition in kept or ()}, {*plan.options.topics, *plan.left_out}
-        matched = {name for name in known if is_pattern and self.topic.lands(name, self.settings.pulsar.namespace)}
-        self.gone = tuple(sorted(matched - there))
+        if isinstance(self.topic.topic, re.Pattern):
+            # One that was deleted just now is like those that were deleted before.
+            plan.left_out = {name: why for name, why in plan.left_out.items() if not isinstance(why, MissingError)}
+            known, there = set(map(topic_of, kept or ())), {*plan.options.topics, *plan.left_out}
+            matched = {name for name in known if self.topic.lands(name, self.settings.pulsar.namespace)}
+            self.gone = tuple(sorted(matched - there))
         for loss in [] if kept is None else find_losses(self.settings, self.topic, plan, kept):
             plan.leave_out(topic_of(loss.partition), PulsarSourceError(refusal_of(self.topic, loss)))
         for name in plan.options.topics:
