@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.bench import Lap, caught_up, emptied_home, lap, middle, of_home, open_lake
+from benchmarks.bench import Lap, caught_up, emptied_home, lap, middle, open_lake
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.jobs.steps import landing
@@ -34,9 +34,7 @@ def main(
     try:
         endpoint = broker.start(settings)
         with open_lake(settings) as lake:
-            lines = [
-                _measured(of_home(lake, f"of-{count}"), endpoint, count, messages, rounds) for count in (1, 10, 100)
-            ]
+            lines = [_measured(lake, endpoint, count, messages, rounds) for count in (1, 10, 100)]
     finally:
         broker.stop(settings)
     columns = ["topics", "with news, s", "CPU s", "without, s", "CPU s", "backlog, s", "CPU s"]
