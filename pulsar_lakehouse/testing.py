@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.bronze.schemas import SCHEMAS, append_schemas, kept_schemas
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import Topic, in_full
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.sql.refresh import refresh
 from pulsar_lakehouse.inspection.query import query
@@ -26,23 +27,24 @@ from pulsar_lakehouse.spark.session import SHORT_RUN, start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 
 Rows = list[tuple[Any, ...]]
-Landed = Sequence[tuple[Message, datetime]]
-"""Messages with their publish times."""
+Landed = Sequence[tuple[Message, datetime, Topic]]
+"""Messages with their publish times, and the topics that they are in."""
 
 
 def run_messages(home: Path, /, **messages: Sequence[Mapping[str, Any]]) -> Callable[[str], Rows]:
     """Merge, enrich and refresh messages as the project in the working directory declares.
 
     `messages` are those of each topic, oldest first, as `lakehouse send` takes them. They can also have a
-    `publish_time`, which is otherwise the present. The tables are in `home`; with the same one, the messages of the
-    next call come later. Returns a function that answers SQL over the tables with rows.
+    `publish_time`, which is otherwise the present. If several topics land in one table, each message says in which
+    `topic` it is. The tables are in `home`; with the same one, the messages of the next call come later. Returns a
+    function that answers SQL over the tables with rows.
 
     Raises ConfigurationError for a topic that is not declared, and for a wrong message.
     """
     settings = _local(load_settings(home=home))
     pipeline = pipeline_of(settings)
     topics = {topic.name: topic for topic in pipeline.landed}
-    landed = {name: _messages(topics, name, given) for name, given in messages.items()}
+    landed = {name: _messages(settings, topics, name, given) for name, given in messages.items()}
     atexit.register(stop_spark)
     lake = Lake(start_spark(settings), settings)
     for topic in topics.values():
@@ -69,18 +71,23 @@ def _folder_of_spark() -> str:
     return folder
 
 
-def _messages(topics: Mapping[str, Topic], name: str, given: Iterable[Mapping[str, Any]]) -> Landed:
+def _messages(settings: Settings, topics: Mapping[str, Topic], name: str, given: Iterable[Mapping[str, Any]]) -> Landed:
     if name not in topics:
         raise ConfigurationError(f"{name}: not declared; there are {', '.join(topics)}")
-    return [_message(topics[name], each) for each in given]
+    return [_message(settings, topics[name], each) for each in given]
 
 
-def _message(topic: Topic, given: Mapping[str, Any]) -> tuple[Message, datetime]:
+def _message(settings: Settings, topic: Topic, given: Mapping[str, Any]) -> tuple[Message, datetime, Topic]:
     sent = {name: value for name, value in given.items() if name != "publish_time"}
+    if topic.is_several:
+        namespace, name = settings.pulsar.namespace, str(sent.pop("topic", ""))
+        if not topic.lands(in_full(name, namespace), namespace):
+            raise ConfigurationError(f"{topic.name}: topic: {name}: must be one of {topic.own_name}")
+        topic = replace(topic, topic=in_full(name, namespace))
     published = datetime.now(UTC)
     if "publish_time" in given:
         published = _time_of(epoch_millis_of("publish_time", given["publish_time"])) or published
-    return message_of(sent, topic), published
+    return message_of(sent, topic), published, topic
 
 
 def _land(lake: Lake, topic: Topic, landed: Landed) -> None:
@@ -88,13 +95,17 @@ def _land(lake: Lake, topic: Topic, landed: Landed) -> None:
     table, ledger, now = bronze_table(topic), time.time_ns(), datetime.now(UTC)  # later calls have higher positions
     lake.create(table)
     own = own_schema(topic)
-    versions = _keep_schemas(lake, topic, dict.fromkeys([own, *(each.schema or own for each, _ in landed)]))
+    versions = {
+        of: _keep_schemas(lake, of, dict.fromkeys([own, *(each.schema or own for each, _, at in landed if at == of)]))
+        for of in dict.fromkeys([*(of for *_, of in landed), *([] if topic.is_several else [topic])])
+    }
     rows = [
         (
-            *(topic.name, 0, ledger, entry, -1, each.key or None, each.payload, each.properties or {}),
-            *(_time_of(each.event_time), published, "", versions.get(each.schema or own), now, published.date()),
+            *(of.own_name if topic.is_several else of.name, 0, ledger, entry, -1),
+            *(each.key or None, each.payload, each.properties or {}, _time_of(each.event_time), published, ""),
+            *(versions[of].get(each.schema or own), now, published.date()),
         )
-        for entry, (each, published) in enumerate(landed)
+        for entry, (each, published, of) in enumerate(landed)
     ]
     if rows:
         frame = lake.spark.createDataFrame(rows, table.ddl)

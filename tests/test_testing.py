@@ -22,6 +22,11 @@ SHIPS = Entity(
     key="id",
     columns="id, name, built, message.properties['sent-by'] AS sent_by",
 )
+BOATS = Entity(
+    topic=Topic("boats", "id BIGINT NOT NULL, name STRING", topic=("boats-eu", "boats-us"), encoding=Encoding.AVRO),
+    key="id",
+    columns="id, name, regexp_extract(message.topic, 'boats-(.*)$', 1) AS region",
+)
 """
 TESTS = """
 import shutil
@@ -45,8 +50,10 @@ print(sql(f"SELECT key, {TIMES}, schema_version FROM bronze.ships WHERE entry_id
 print(sql("SELECT key, payload, schema_version FROM bronze.ships WHERE entry_id > 1 ORDER BY 1"))
 print(sql("SELECT version FROM bronze.schemas ORDER BY 1"))
 shutil.rmtree(first)
-sql = run_messages(Path("second").absolute(), ships=[TWO])
+BO = {"key": "3", "payload": {"id": 3, "name": "Bo"}, "topic": "boats-us"}
+sql = run_messages(Path("second").absolute(), ships=[TWO], boats=[TWO | {"topic": "boats-eu"}, BO])
 print(sql("SELECT id FROM silver.ships"))
+print(sql("SELECT id, name, region FROM silver.boats ORDER BY id"))
 """
 
 
@@ -63,6 +70,7 @@ def test_messages_have_what_they_have_in_a_topic(tmp_path: Path) -> None:
         "[('AQ==', b'\\x00', None), (None, b'', 0)]",
         "[(0,), (1,)]",
         "[(2,)]",
+        "[(2, None, 'eu'), (3, 'Bo', 'us')]",
     ], done.stderr
 
 
@@ -81,3 +89,11 @@ def test_a_publish_time_must_be_a_time(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=r"^publish_time: noon: must be a time such as"):
         run_messages(tmp_path / "home", ships=[{"payload": {"id": 1}, "publish_time": "noon"}])
+
+
+def test_a_message_of_several_topics_is_in_one_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "declarations").mkdir()
+    (tmp_path / "declarations" / "ships.py").write_text(SHIPS)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"^boats: topic: boats: must be one of boats-eu, boats-us$"):
+        run_messages(tmp_path / "home", boats=[{"payload": {"id": 1}, "topic": "boats"}])

@@ -5,8 +5,10 @@ import json
 from datetime import UTC, datetime
 
 from pulsar_lakehouse.bronze.losses import LOSSES, find_losses, refusal_of
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, held_by, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, held_by
 from pulsar_lakehouse.bronze.pulsar.losses import Loss
+from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.positions import topic_of
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.inspection.query import query
@@ -20,31 +22,39 @@ def accept_losses(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[Loss]:
     """Record the losses of a topic in `bronze.losses`, so that landing can continue with what is left; returns them.
 
     Raises PermanentError if landing could not continue after a loss, or if the broker refuses or has no such topic,
-    and BrokerError if the broker does not answer.
+    and BrokerError if the broker does not answer. Of several topics, those with such a loss are left as they are.
     """
     table = lake.table(topic.bronze_table)
     if not table.exists():
         return []
-    held = held_by(ask_broker(source_options(lake.settings, endpoint, topic)))
+    plan = ask_broker(lake.settings, endpoint, topic)
     kept = json.loads(table.delta_property(CREATED) or "{}")
-    losses = find_losses(lake.settings, topic, held, kept)
-    for loss in losses:
-        if not loss.can_resume:
+    losses = find_losses(lake.settings, topic, plan, kept)
+    for loss in [loss for loss in losses if not loss.can_resume]:
+        if not topic.is_several:
             raise PermanentError(refusal_of(topic, loss))
+        plan.leave_out(topic_of(loss.partition), PulsarSourceError(str(loss)))
+    losses = [loss for loss in losses if plan.reads(loss.partition)]
     if losses:
         lake.create(LOSSES)
-        name, now, user = topic.full_name(lake.settings.pulsar.namespace), datetime.now(UTC), getpass.getuser()
-        partitions = [int(each.partition.rpartition("-")[2]) for each in losses]
+        now, user = datetime.now(UTC), getpass.getuser()
         rows = [
-            (name, partition, *each.after, *each.resume, each.entries, each.reason, now, user)
-            for partition, each in zip(partitions, losses, strict=True)
+            (*_place_of(each.partition), *each.after, *each.resume, each.entries, each.reason, now, user)
+            for each in losses
         ]
         once = ["topic", "partition", "ledger_id", "entry_id"]
         lake.table(LOSSES.name).append_missing(lake.spark.createDataFrame(rows, LOSSES.ddl), on=once)
-        table.set_properties({CREATED: json.dumps(kept | creation_times(held), sort_keys=True)})
+        lost, found = {each.partition for each in losses}, creation_times(held_by(plan))
+        created = kept | {name: time for name, time in found.items() if name in lost}
+        table.set_properties({CREATED: json.dumps(created, sort_keys=True)})
         # Without a checkpoint, landing continues after the landed entries and the recorded losses.
         lake.files.delete(lake.settings.checkpoint_path(topic.bronze_table))
     return losses
+
+
+def _place_of(partition: str) -> tuple[str, int]:
+    """The topic and the index of a partition, by its name in bronze."""
+    return topic_of(partition), int(partition.rpartition("-")[2])
 
 
 def accepted_losses(settings: Settings) -> dict[str, tuple[int, int]]:

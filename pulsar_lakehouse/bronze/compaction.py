@@ -36,5 +36,5 @@ def with_compacted(lake: Lake, topic: Topic, reconciliation: Reconciliation) -> 
 
 
 def _is_older(partition: str, ledger: int) -> Column:
-    index = int(partition.rpartition("-")[2])
-    return (F.col("partition") == index) & (F.col("ledger_id") < ledger)
+    topic, _, index = partition.rpartition("-partition-")
+    return (F.col("topic") == topic) & (F.col("partition") == int(index)) & (F.col("ledger_id") < ledger)

@@ -1,7 +1,7 @@
 """Land a topic: append every message, unchanged, to the topic's bronze table."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,18 +12,24 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.bronze.compaction import note_of_compacted
 from pulsar_lakehouse.bronze.losses import keep_created, landed_offsets
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, creation_times, held_by, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by, source_options
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.columns import SCHEMA, TIMESTAMP
 from pulsar_lakehouse.bronze.pulsar.options import EARLIEST
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
+from pulsar_lakehouse.bronze.reach import Reach, told_of_gone
+from pulsar_lakehouse.checkpoints.batches import begun_batch
 from pulsar_lakehouse.checkpoints.soundness import sound_checkpoint
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
+
+GONE = "lakehouse.gone"
+"""The table property with the full names of topics that were told to be gone, as JSON."""
 
 
 def bronze_table(topic: Topic) -> Table:
@@ -57,20 +63,24 @@ def arrow_to_bronze(messages: pa.Table) -> pa.Table:
     return messages.append_column("landed_at", landed_at).append_column("publish_date", publish_date)
 
 
-def land(lake: Lake, topic: Topic, endpoint: Endpoint) -> DataStreamWriter:
+def land(lake: Lake, topic: Topic, endpoint: Endpoint, reach: Reach | None = None) -> DataStreamWriter:
     """The stream from a topic to its bronze table. Without a checkpoint, it continues after the last landed entry.
 
-    Raises PermanentError if the topic was recreated after something landed, and BrokerError if the broker does not
-    answer.
+    Of several topics, it leaves out those that can't land, as `reach` says. Raises PermanentError if the topic was
+    recreated after something landed, and BrokerError if the broker does not answer.
     """
     lake.spark.dataSource.register(PulsarDataSource)
-    source = source_options(lake.settings, endpoint, topic)
-    plan = ask_broker(source)
+    plan = (reach or Reach(lake.settings, topic, endpoint)).plan()
+    if not plan.options.topics:
+        raise BrokerError(f"{topic.name}: no topic matches {topic.own_name} now")
+    source = source_options(lake.settings, endpoint, topic, plan.options.topics)
     is_new = create_bronze_table(lake, topic, held_by(plan))
     if not is_new:
-        keep_created(lake, topic, held_by(plan))
+        keep_created(lake, topic, plan)
     say_what_is_unusual(topic, plan, is_new=is_new)
     checkpoint = sound_checkpoint(lake, topic.bronze_table, appends_to=topic.bronze_table)
+    if topic.is_several and _reads_what_is_left_out(lake, topic, plan):
+        lake.files.delete(checkpoint)  # the batch would be read again, and it can't be
     messages = _read(lake, source, _starting_position(lake, topic, checkpoint, is_new=is_new))
     return _write(lake, topic, messages.transform(to_bronze), checkpoint)
 
@@ -83,6 +93,25 @@ def say_what_is_unusual(topic: Topic, plan: Plan, *, is_new: bool) -> None:
         what = f"{len(compacted)} partitions are" if len(compacted) > 1 else f"{compacted[0]} is"
         why = "of messages that the broker has deleted, the last one of each key lands"
         CONSOLE.say(f"{topic.name}: {what} compacted: {why}")
+
+
+def tell_gone(lake: Lake, topic: Topic, gone: Sequence[str]) -> None:
+    """Say once which topics are not there any more. The table keeps what was said."""
+    table = lake.table(topic.bronze_table)
+    said = json.loads(table.delta_property(GONE) or "[]")
+    for name in gone:
+        if name not in said:
+            CONSOLE.say(f"{topic.name}: {told_of_gone(name)}")
+    if said != list(gone):
+        table.set_properties({GONE: json.dumps(gone)})
+
+
+def _reads_what_is_left_out(lake: Lake, topic: Topic, plan: Plan) -> bool:
+    """Whether a batch that has begun, but not ended, has messages of topics that are left out now."""
+    if (batch := begun_batch(lake.settings, topic.bronze_table)) is None:
+        return False
+    start, end = map(json.loads, batch)
+    return any(position != start.get(name) and not plan.reads(name) for name, position in end.items())
 
 
 def _starting_position(lake: Lake, topic: Topic, checkpoint: str, *, is_new: bool) -> str:

@@ -1,8 +1,9 @@
 """Decides, from how far a topic has landed and what the broker still has, whether messages were lost in between."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
@@ -16,10 +17,9 @@ from pulsar_lakehouse.bronze.partitions import (
     creation_times,
     held_by,
     partition_in_bronze,
-    source_options,
 )
-from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.losses import Loss, find_loss
+from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets, Position
 from pulsar_lakehouse.checkpoints.batches import last_batch
 from pulsar_lakehouse.contracts.topics import Topic
@@ -43,15 +43,15 @@ LOSSES = Table(
 """
 
 
-def keep_created(lake: Lake, topic: Topic, held: Mapping[str, Held]) -> None:
+def keep_created(lake: Lake, topic: Topic, plan: Plan) -> None:
     """Record the creation times of partitions that have none in the table's properties, and which are compacted.
 
     Raises PermanentError if a partition was recreated since its time was recorded.
     """
-    table = lake.table(topic.bronze_table)
+    table, held = lake.table(topic.bronze_table), held_by(plan)
     kept, found = json.loads(table.delta_property(CREATED) or "{}"), creation_times(held)
     if any(found.get(name, time) != time for name, time in kept.items()):
-        for loss in find_losses(lake.settings, topic, held, kept):
+        for loss in find_losses(lake.settings, topic, plan, kept):
             raise PermanentError(refusal_of(topic, loss))
     if new := found.keys() - kept.keys():
         # A table that knows none is of an early release: its partitions have landed.
@@ -69,11 +69,11 @@ def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:
     except DeltaError:  # there is no table, or its creation was cut off
         return None
     try:
-        held = held_by(ask_broker(source_options(settings, endpoint, topic)))
+        plan = ask_broker(settings, endpoint, topic)
     except PermanentError as error:
         return str(error)
     kept = json.loads(table.metadata().configuration.get(CREATED, "{}"))
-    losses = find_losses(settings, topic, held, kept)
+    losses = find_losses(settings, topic, plan, kept)
     return refusal_of(topic, losses[0]) if losses else None
 
 
@@ -89,15 +89,25 @@ def refusal_of(topic: Topic, loss: Loss) -> str:
     return f"{loss}: start again with another home, or restore what the broker had"
 
 
-def find_losses(settings: Settings, topic: Topic, held: Mapping[str, Held], kept: Mapping[str, str]) -> list[Loss]:
-    """What is lost of each partition. `kept` are the creation times of those that have landed."""
-    landed = _end_of_last_batch(settings, topic)
+def find_losses(settings: Settings, topic: Topic, plan: Plan, kept: Mapping[str, str]) -> list[Loss]:
+    """What is lost of each partition that is planned. `kept` are the creation times of those that have landed."""
+    held, landed = held_by(plan), _end_of_last_batch(settings, topic)
     if landed is None:
         landed = landed_offsets(settings, topic)
+    names = sorted(filter(plan.reads, held.keys() | landed.keys() | kept.keys()))
+    after = ((name, landed.get(name, BEGINNING)) for name in names)
+    found = (find_loss(name, end, held.get(name), topic.subscription, kept.get(name)) for name, end in after)
+    return without_clashes([loss for loss in found if loss])
+
+
+def without_clashes(losses: Sequence[Loss]) -> list[Loss]:
+    """The losses, where landing can't go on with what was recreated if its positions may be those of other partitions.
+
+    A cluster numbers all ledgers. What was recreated in another cluster can have numbers that have landed.
+    """
+    last = max((each.after for each in losses if each.is_anew), default=BEGINNING)
     return [
-        loss
-        for name in sorted(held.keys() | landed.keys() | kept.keys())
-        if (loss := find_loss(name, landed.get(name, BEGINNING), held.get(name), topic.subscription, kept.get(name)))
+        replace(each, can_resume=each.can_resume and each.resume > last) if each.is_anew else each for each in losses
     ]
 
 
@@ -122,7 +132,7 @@ def landed_offsets(settings: Settings, topic: Topic) -> Offsets:
     for name, rows, values in (
         (topic.bronze_table, "stored", []),
         (ERASURES.name, erased, [topic.bronze_table]),
-        (LOSSES.name, "stored WHERE topic = ?", [topic.full_name(settings.pulsar.namespace)]),
+        (LOSSES.name, "stored", []),
     ):
         with _retried(name):
             if not is_stored(settings, name):
@@ -131,6 +141,8 @@ def landed_offsets(settings: Settings, topic: Topic) -> Offsets:
             last = "max(struct_pack(ledger := ledger_id, entry := entry_id))"
             found = tables.execute(f"SELECT topic, partition, {last} FROM {rows} GROUP BY ALL", values).fetchall()
             for topic_name, index, end in found:
+                if name == LOSSES.name and not topic.lands(topic_name, settings.pulsar.namespace):
+                    continue
                 partition = f"{topic_name}-partition-{index}"
                 landed[partition] = max(landed.get(partition, BEGINNING), Position(end["ledger"], end["entry"]))
     return landed

@@ -53,32 +53,39 @@ def kept_schemas(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ..
 
     Those of a release that did not keep the time at which they were registered have 0.
     """
-    name = topic.full_name(settings.pulsar.namespace)
-    kept = (*_kept(settings, WRITER_SCHEMAS.name, topic.name), *_kept(settings, SCHEMAS.name, name))
+    if topic.is_several:
+        of_all = _kept(settings, SCHEMAS.name)
+        kept = tuple(each for each in of_all if topic.lands(each.topic, settings.pulsar.namespace))
+    else:
+        name = topic.full_name(settings.pulsar.namespace)
+        kept = (*_kept(settings, WRITER_SCHEMAS.name, topic.name), *_kept(settings, SCHEMAS.name, name))
     return tuple(sorted(kept, key=lambda each: (each.registered_at, each.version)))
 
 
 def unreadable(settings: Settings, topic: Topic) -> list[str]:
     """Why messages with the newest of these can't be read as the topic is declared; none if they can."""
-    kept = kept_schemas(settings, topic)
-    return differences(topic, kept[-1]) if kept else []
+    newest = {each.topic: each for each in kept_schemas(settings, topic)}
+    return [f"{of}: {line}" if of else line for of, each in newest.items() for line in differences(topic, each)]
 
 
-def _kept(settings: Settings, table_name: str, topic: str) -> tuple[RegisteredSchema, ...]:
+def _kept(settings: Settings, table_name: str, topic: str = "") -> tuple[RegisteredSchema, ...]:
+    """The schemas of a topic; without one, those of all, which then have its name."""
     if not is_stored(settings, table_name):
         return ()
     table, place = stored_table(settings, table_name), (settings.table_path(table_name), topic)
     if place not in _READ or _READ[place][0] != table.version():
-        _READ[place] = table.version(), tuple(map(_schema, _rows(table, topic)))
+        found = tuple(_schema(row, "" if topic else row["topic"]) for row in _rows(table, topic))
+        _READ[place] = table.version(), found
     return _READ[place][1]
 
 
 def _rows(table: DeltaTable, topic: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = dataset_of(table).to_table(filter=pc.field("topic") == topic).to_pylist()
+    is_of_topic = pc.field("topic") == topic if topic else None
+    rows: list[dict[str, Any]] = dataset_of(table).to_table(filter=is_of_topic).to_pylist()
     return rows
 
 
-def _schema(row: dict[str, Any]) -> RegisteredSchema:
+def _schema(row: dict[str, Any], topic: str) -> RegisteredSchema:
     at = row.get("registered_at")
     return RegisteredSchema(
         version=row["version"],
@@ -86,13 +93,15 @@ def _schema(row: dict[str, Any]) -> RegisteredSchema:
         data=row["schema"],
         properties=dict(row.get("properties") or ()),
         registered_at=round(at.timestamp() * 1000) if at else 0,
+        topic=topic,
     )
 
 
 def keep_schemas(lake: Lake, topic: Topic, endpoint: Endpoint) -> None:
     """Keep the schemas of a topic that are not kept yet, and say how the newest of them differs from what is declared.
 
-    Landing does not depend on it: a failure is told in a line, and messages whose schema is unknown can be retried.
+    It must be one topic. Landing does not depend on it: a failure is told in a line, and messages whose schema is
+    unknown can be retried.
     """
     try:
         if new := _keep(lake, topic, endpoint):

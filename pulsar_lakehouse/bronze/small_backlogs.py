@@ -19,13 +19,14 @@ from obstore.exceptions import BaseError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, create_bronze_table, say_what_is_unusual
-from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by
 from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
 from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
-from pulsar_lakehouse.bronze.pulsar.positions import Offsets, Range
+from pulsar_lakehouse.bronze.pulsar.positions import Range
 from pulsar_lakehouse.bronze.pulsar.reading import read_range
 from pulsar_lakehouse.bronze.pulsar.subscription import acknowledge, ensure_subscriptions
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.checkpoints.batches import Stopped, begin, next_batch, stopped_after
 from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.topics import Topic
@@ -52,17 +53,20 @@ class _NotSmallError(LakehouseError):
     """The messages take more memory than BACKLOG_MEMORY."""
 
 
-def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
+def land_small_backlog(
+    lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit, reach: Reach | None = None
+) -> int | None:
     """Land what is new and return the number of messages, or None if the stream has to land it.
 
     The stream has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is
     lost, if the table is torn or of another release, and in an object store. It also has to after a fault, which it
     retries and reports. This writes only while it has the permit. The process must hold the lease of the topic's table.
+    Of several topics, it leaves out those that can't land, as `reach` says.
     """
-    if is_used(lake.settings):
+    if is_used(lake.settings) and not topic.is_several:
         return None
     try:
-        return _land(lake, topic, endpoint, permit)
+        return _land(lake, topic, reach or Reach(lake.settings, topic, endpoint), permit)
     except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError, CancelledError):
         return None
     except Exception as error:  # a fault of this code: the stream will not meet it, and so not report it
@@ -70,11 +74,16 @@ def land_small_backlog(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Per
         return None
 
 
-def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int | None:
-    name, stopped = topic.bronze_table, stopped_after(lake.settings, topic.bronze_table)
-    options = replace(Options.parse(source_options(lake.settings, endpoint, topic)), read_timeout=TIMEOUT)
-    plan = Plan(options, dated=True)
-    start = Offsets.from_json(json.loads(stopped.offset)) if stopped else plan.starting_offsets()
+def _land(lake: Lake, topic: Topic, reach: Reach, permit: Permit) -> int | None:
+    name, plan = topic.bronze_table, reach.plan()
+    if not plan.options.topics:  # a pattern matches none yet
+        with permit.used():
+            create_bronze_table(lake, topic, {})
+        return 0
+    if is_used(lake.settings):
+        return None
+    stopped, options = stopped_after(lake.settings, name), replace(plan.options, read_timeout=TIMEOUT)
+    start = plan.offsets(json.loads(stopped.offset)) if stopped else plan.starting_offsets()
     end = plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable())
     ranges = [planned.value for planned in plan.ranges(start, end)]
     waiting = sum(span.bytes for each in ranges for span in each.spans)
@@ -91,7 +100,7 @@ def _land(lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit) -> int |
     ensure_subscriptions(plan)
     landed = 0
     if ranges:
-        rows = arrow_to_bronze(_read(lake.settings, endpoint, options, ranges))
+        rows = arrow_to_bronze(_read(lake.settings, reach.endpoint, options, ranges))
         with permit.used():
             if not stopped:
                 create_bronze_table(lake, topic, held_by(plan))
@@ -115,7 +124,8 @@ def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: T
     is_current = (
         declared.keys() <= properties.keys() and columns_of(table).names == COLUMNS and has_known_features(table)
     )
-    is_same = creation_times(held_by(plan)) == json.loads(properties.get(CREATED, "{}"))
+    kept = json.loads(properties.get(CREATED, "{}"))
+    is_same = creation_times(held_by(plan)) == {name: time for name, time in kept.items() if plan.reads(name)}
     last_commit = Path(settings.table_path(topic.bronze_table), commit_file(table.version()))
     is_whole = last_commit.stat().st_size > 0  # deltalake reads a torn commit as one without changes
     last_batch = table.transaction_version(stopped.stream)

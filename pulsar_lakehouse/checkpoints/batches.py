@@ -95,6 +95,20 @@ def stopped_after(settings: Settings, stream: str) -> Stopped | None:
     return None
 
 
+def begun_batch(settings: Settings, stream: str) -> tuple[str, str] | None:
+    """Where the batch that a stream with a single source has begun, but not ended, begins and ends, as JSON.
+
+    None if there is none. Where the first one begins is not told: `{}`.
+    """
+    checkpoint = _checkpoint(settings, stream)
+    with suppress(FileNotFoundError, ValueError, IndexError):
+        files = _files(checkpoint, "offsets")
+        if (number := max(files)) not in _files(checkpoint, "commits"):
+            before = _read(checkpoint, f"offsets/{number - 1}").splitlines()[-1] if number - 1 in files else "{}"
+            return before, _read(checkpoint, f"offsets/{number}").splitlines()[-1]
+    return None
+
+
 @contextmanager
 def next_batch(
     settings: Settings, stream: str, stopped: Stopped, offset: str, context: str

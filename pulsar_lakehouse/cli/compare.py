@@ -64,7 +64,7 @@ def _replicated(entity: Entity) -> str:
     if isinstance(entity.source, Postgres):
         return entity.source.original
     path = entity.topic.own_name.rpartition("/")[2].split(".")
-    return ".".join(path[-2:]) if entity.topic.envelope else ""
+    return ".".join(path[-2:]) if entity.topic.envelope and not entity.topic.is_several else ""
 
 
 def replicas(pipeline: Pipeline) -> Iterator[Replica]:

@@ -25,6 +25,15 @@ def show(shape: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopicPart:
+    topic: str
+    """Its name in Pulsar."""
+    messages: int
+    backlog: int
+    lag_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Topic:
     topic: str
     messages: int | None
@@ -34,7 +43,9 @@ class Topic:
     lag_seconds: float | None
     """The age of the oldest of these."""
     problem: str
-    """Why the topic can't land; empty if it can."""
+    """Why the topic, or one of several, can't land; empty if it can."""
+    topics: Sequence[TopicPart]
+    """Of several topics that land in one table, each; else empty."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,6 +86,12 @@ def _topic(each: TopicState) -> shapes.Topic:
         backlog=numbers.backlog if numbers else None,
         lag_seconds=numbers.lag_seconds if numbers else None,
         problem=each.problem,
+        topics=[
+            shapes.TopicPart(
+                topic=part.name, messages=part.messages, backlog=part.backlog, lag_seconds=part.lag_seconds
+            )
+            for part in (numbers.parts if numbers else ())
+        ],
     )
 
 
@@ -169,6 +175,7 @@ def _topics(found: Iterable[TopicState]) -> Table:
             age = "unknown" if numbers.lag_seconds is None else duration(numbers.lag_seconds)
             oldest = age if numbers.backlog else ""
             rows.append((each.name, f"{numbers.messages:,}", f"{numbers.backlog:,}", oldest))
+            rows += [(f"  {part.name}", f"{part.messages:,}", f"{part.backlog:,}", "") for part in numbers.parts]
     columns = ("topic", "messages since the broker started", "backlog, in batches", "oldest")
     return report.grid(columns, rows, numbers=True)
 

@@ -1,5 +1,6 @@
 """Checks the arguments of a declaration against its types before it is made, and says all that is wrong at once."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from inspect import signature
@@ -77,6 +78,8 @@ def _wanted(hint: Hint) -> str:
         return f"a dict of {_wanted(inner[1]).removeprefix('a ')}s by name"
     if origin in (Union, UnionType):
         return " or ".join(_wanted(each) for each in inner)
+    hint = origin or hint
     assert isinstance(hint, type)
     words = {str: "a text", int: "a whole number", bool: "True or False", type(None): "None"}
+    words[re.Pattern] = 're.compile("...")'
     return words.get(hint) or f"{'an' if hint.__name__[0] in 'AEIOU' else 'a'} {hint.__name__}"

@@ -45,14 +45,20 @@ class BatchDecoder:
         self._parsed = pa.struct([(each.name, arrow_type(each.dataType, milliseconds="ms")) for each in topic.fields])
         self._fields = pa.struct([(each.name, arrow_type(each.dataType)) for each in topic.fields])
 
-    def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.StructArray:
-        """Structs of the PARTS of what is decoded; the last two are only in those of a topic with an envelope."""
+    def decode(
+        self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array, *topics: pa.Array
+    ) -> pa.StructArray:
+        """Structs of the PARTS of what is decoded; the last two are only in those of a topic with an envelope.
+
+        `topics` are the full names, if the messages are of several.
+        """
         rows = self._fast(payloads, versions)
-        texts = self._read_keys(rows, keys, versions, published) if self._decoder.reads_keys else None
+        texts = self._read_keys(rows, keys, versions, published, *topics) if self._decoder.reads_keys else None
         left = [at for at, row in enumerate(rows) if row is None]
         others: dict[int, Decoded] = {}
         if left:
-            of_left = (each.take(pa.array(left)) for each in (keys, payloads, versions, published.cast(pa.int64())))
+            given = (keys, payloads, versions, published.cast(pa.int64()), *topics)
+            of_left = (each.take(pa.array(left)) for each in given)
             for at, message in zip(left, _messages(*of_left), strict=True):
                 decoded = others[at] = self._decoder.decode(message)
                 rows[at] = decoded.fields
@@ -75,12 +81,17 @@ class BatchDecoder:
         return pa.array([each.key if each else key for key, each in zip(given, found, strict=True)], pa.string())
 
     def _read_keys(
-        self, rows: list[dict[str, Value] | None], keys: pa.Array, versions: pa.Array, published: pa.Array
+        self,
+        rows: list[dict[str, Value] | None],
+        keys: pa.Array,
+        versions: pa.Array,
+        published: pa.Array,
+        *topics: pa.Array,
     ) -> list[str | None]:
         """The texts of the keys. A row whose key can't be read, or has what the payload lacks, becomes None."""
         texts: list[str | None] = []
         payloads = pa.nulls(len(keys), pa.binary())
-        for at, message in enumerate(_messages(keys, payloads, versions, published.cast(pa.int64()))):
+        for at, message in enumerate(_messages(keys, payloads, versions, published.cast(pa.int64()), *topics)):
             text = self._decoder.key_of(message, row) if (row := rows[at]) is not None else None
             texts.append(text)
             if text is None:
@@ -147,8 +158,13 @@ class SparkDecoder:
             decoded = decoded.add("unavailable", T.ArrayType(T.StringType())).add("is_truncation", "boolean")
         return decoded
 
-    def decode(self, payloads: pa.Array, keys: pa.Array, versions: pa.Array, published: pa.Array) -> pa.Array:
-        return self._batches.decode(payloads, keys, versions, published)
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of bronze that `decode` takes."""
+        return "payload", "key", "schema_version", "publish_time", *(["topic"] if self.topic.is_several else [])
+
+    def decode(self, *columns: pa.Array) -> pa.Array:
+        return self._batches.decode(*columns)
 
     @cached_property
     def _batches(self) -> BatchDecoder:
@@ -189,10 +205,12 @@ _LEAVES: Mapping[type[T.DataType], pa.DataType] = {
 }
 
 
-def _messages(keys: pa.Array, payloads: pa.Array, versions: pa.Array, micros: pa.Array) -> Iterator[Message]:
-    columns = (each.to_pylist() for each in (keys, payloads, versions, micros))
-    for key, payload, version, published in zip(*columns, strict=True):
-        yield Message(key, payload, version, NOW if published is None else published // 1000)
+def _messages(
+    keys: pa.Array, payloads: pa.Array, versions: pa.Array, micros: pa.Array, *topics: pa.Array
+) -> Iterator[Message]:
+    columns = (each.to_pylist() for each in (keys, payloads, versions, micros, *topics))
+    for key, payload, version, published, *topic in zip(*columns, strict=True):
+        yield Message(key, payload, version, NOW if published is None else published // 1000, *topic)
 
 
 def _utf8(payload: bytes | None) -> str | None:

@@ -41,6 +41,8 @@ class Message(NamedTuple):
     """Of the schema; None if it was sent without one."""
     published: int
     """Epoch milliseconds."""
+    topic: str = ""
+    """Its full name, if messages of several topics are decoded."""
 
 
 class Decoded(NamedTuple):
@@ -78,11 +80,13 @@ class Decoder:
         self._readers: dict[tuple[str, ...], Read] = {}
         """By the names of fields that may be missing though they are required."""
         self._forms: dict[int | None, _Form] = {}
-        self._schemas: dict[int, list[RegisteredSchema]] = {}
-        for schema in sorted(topic.schemas, key=lambda each: each.registered_at):
-            self._schemas.setdefault(schema.version, []).append(schema)
-        avro = [each for each in topic.schemas if each.type == Encoding.AVRO]
-        self._newest = max(avro, key=lambda each: (each.registered_at, each.version)).data if avro else ""
+        self._schemas: dict[tuple[str, int], list[RegisteredSchema]] = {}
+        self._newest: dict[str, str] = {}
+        """By topic: its newest schema of Avro."""
+        for schema in sorted(topic.schemas, key=lambda each: (each.registered_at, each.version)):
+            self._schemas.setdefault((schema.topic, schema.version), []).append(schema)
+            if schema.type == Encoding.AVRO:
+                self._newest[schema.topic] = schema.data
 
     @property
     def typed_versions(self) -> list[int]:
@@ -190,7 +194,7 @@ class Decoder:
         """The schema that a message was sent with. Versions begin again at 0 if a topic's schema is made anew."""
         if message.version is None:
             return None
-        known = self._schemas.get(message.version, [])
+        known = self._schemas.get((message.topic, message.version), [])
         at = bisect_right(known, message.published + SKEW, key=lambda each: each.registered_at)
         if at:
             return known[at - 1]
@@ -210,7 +214,7 @@ class Decoder:
             case Encoding.JSON:
                 return _Form(kind, _json_parser(schema))
             case Encoding.AVRO if schema:
-                return _Form(kind, AvroReader(schema, self._newest).read)
+                return _Form(kind, AvroReader(schema, self._newest.get(schema.topic, "")).read)
             case Encoding.PROTOBUF | Encoding.PROTOBUF_NATIVE if schema:
                 return _Form(kind, protobuf_reader(schema))
             case _ if kind in PRIMITIVES:

@@ -182,9 +182,7 @@ def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
     from pulsar_lakehouse.contracts.batches import SparkDecoder  # declarations load no engine
 
     decoder = SparkDecoder(decoding.topic, decoding.key_names)
-    decoded = arrow_udf(decoder.decode, decoder.type)(  # type: ignore[call-overload]
-        "payload", "key", "schema_version", "publish_time"
-    )
+    decoded = arrow_udf(decoder.decode, decoder.type)(*decoder.reads)  # type: ignore[call-overload]
     encrypted = _encrypted()
     message = F.struct(
         F.expr(POSITION_OF_MESSAGE).alias("position"),

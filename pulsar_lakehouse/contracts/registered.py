@@ -43,6 +43,7 @@ def part_of(schema: RegisteredSchema, part: str) -> RegisteredSchema:
         data=text if isinstance(text, str) else json.dumps(text),
         properties=parsed(schema.properties.get(f"{part}.schema.properties", "")),
         registered_at=schema.registered_at,
+        topic=schema.topic,
     )
 
 

@@ -16,3 +16,5 @@ class RegisteredSchema:
     properties: Mapping[str, str] = field(default_factory=dict)
     registered_at: int = 0
     """Epoch milliseconds, by the broker's clock."""
+    topic: str = ""
+    """The full name of its topic, if it is one of several that land in one table: each counts its own versions."""

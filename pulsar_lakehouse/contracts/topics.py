@@ -17,6 +17,17 @@ from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
 
+SYSTEM = re.compile(r"__.*|.*__transaction_pending_ack")
+"""The names of topics that the broker has for itself."""
+OF_CONSUMERS = "RETRY", "DLQ"
+"""The last words of the names of topics to which consumers send what they could not handle. A pattern matches them only
+if it has the word."""
+
+
+def in_full(name: str, namespace: str) -> str:
+    """The full name of a topic in Pulsar, such as `persistent://sales/eu/Stores-v1`."""
+    return name if "://" in name else f"persistent://{namespace}/{name}"
+
 
 class Fields:
     """The fields of a topic or a source: a StructType, which can be given as DDL text."""
@@ -48,9 +59,11 @@ class Topic:
     """The payload's typed fields, as DDL text or a StructType. Those that are NOT NULL are required.
     Example: `fields="id BIGINT NOT NULL, city STRING"`"""
     _: KW_ONLY
-    topic: str = ""
-    """The topic's name in Pulsar, if it is another one: within the namespace, or a full one.
-    Example: `topic="persistent://sales/eu/Stores-v1"`"""
+    topic: str | re.Pattern[str] | tuple[str, ...] = ""
+    """The topic's name in Pulsar, if it is another one: within the namespace, or a full one such as
+    `persistent://sales/eu/Stores-v1`. Several topics, which land in one table, are a tuple of names, or a pattern such
+    as `re.compile("stores-.*")` that whole names match: those that come later are found.
+    Example: `topic=("stores-eu", "stores-us")`"""
     record: str = ""
     """The name of the schema that is registered in Pulsar; by default that of the topic, such as Stores for stores.
     Example: `record="Store"`"""
@@ -79,13 +92,45 @@ class Topic:
                 raise ConfigurationError(f"topic {self.name}: field {wrong}")
 
     @property
+    def own_names(self) -> tuple[str, ...]:
+        """Its names in Pulsar: within the namespace, or full ones. A pattern is its text."""
+        if isinstance(self.topic, re.Pattern):
+            return (self.topic.pattern,)
+        return self.topic if isinstance(self.topic, tuple) else (self.topic or self.name,)
+
+    @property
     def own_name(self) -> str:
-        """Its name in Pulsar: within the namespace, or a full one."""
-        return self.topic or self.name
+        """The same as a text."""
+        return ", ".join(self.own_names)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Each of them as the graph of the pipeline names it, such as `topic stores-eu`."""
+        return tuple(f"topic {name}" for name in self.own_names)
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it is declared as several topics of Pulsar, though there may be only one of them."""
+        return not isinstance(self.topic, str)
 
     def full_name(self, namespace: str) -> str:
-        """Its name in Pulsar, such as `persistent://sales/eu/Stores-v1`, if the pipeline has this namespace."""
-        return self.own_name if "://" in self.own_name else f"persistent://{namespace}/{self.own_name}"
+        """Its name in Pulsar, such as `persistent://sales/eu/Stores-v1`, if the pipeline has this namespace.
+
+        It must be one topic.
+        """
+        [name] = self.own_names
+        return in_full(name, namespace)
+
+    def lands(self, name: str, namespace: str) -> bool:
+        """Whether the topic with this full name in Pulsar is one of its topics. Pulsar's own match no pattern."""
+        if not isinstance(self.topic, re.Pattern):
+            return name in (in_full(each, namespace) for each in self.own_names)
+        text, home, short = self.topic.pattern, f"persistent://{namespace}/", name.rpartition("/")[2]
+        if SYSTEM.fullmatch(short) or any(short.endswith(f"-{each}") and each not in text for each in OF_CONSUMERS):
+            return False
+        if "://" in text:
+            return self.topic.fullmatch(name) is not None
+        return name.startswith(home) and self.topic.fullmatch(short) is not None
 
     @property
     def bronze_table(self) -> str:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.bronze.losses import refusal
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.sources import Postgres
@@ -50,7 +51,9 @@ class TopicState:
     status: TopicStatus | None
     """None if the broker does not say."""
     problem: str
-    """Why the topic can't land; empty if it can."""
+    """Why the topic, or one of several, can't land; empty if it can."""
+    gone: Sequence[str] = ()
+    """The topics that have landed and are not there any more, as a pattern may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +197,12 @@ def freshness(
     It is not known, and left out, if the lag of one of its topics is not, or if a source was never read.
     """
     told = {each.name: each.status.lag_seconds for each in topics if each.status}
-    lags = {f"topic {topic.own_name}": lag for topic in pipeline.topics if (lag := told.get(topic.name)) is not None}
+    lags = {
+        origin: lag
+        for topic in pipeline.topics
+        if (lag := told.get(topic.name)) is not None
+        for origin in topic.origins
+    }
     lags |= {each.place: each.overdue for each in sources if each.last}
     lags |= {each.name: each.lag_seconds or 0.0 for each in tables if each.name in pipeline.written}
     lags |= {each.history.name: lags[each.table.name] for each in pipeline.entities if each.table.name in lags}
@@ -224,7 +232,7 @@ def _source_state(settings: Settings, entity: Entity, steps: Sequence[StepRecord
     due = last.read_at + source.seconds if last and isinstance(source, Postgres) else time.time()
     problem = next((each.failure for each in steps if each.step == f"land {entity.name}"), "")
     overdue = max(0.0, time.time() - due)
-    return SourceState(name=entity.name, place=entity.came_from, last=last, overdue=overdue, problem=problem)
+    return SourceState(name=entity.name, place=source.place, last=last, overdue=overdue, problem=problem)
 
 
 def _ask_broker(settings: Settings, pipeline: Pipeline) -> tuple[str, list[TopicState]]:
@@ -246,6 +254,10 @@ def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicSta
     status = None
     try:
         status = topic_status(topic, broker, settings)
+        if topic.is_several:
+            reach = Reach(settings, topic, broker, claims=False)
+            reach.plan()
+            return TopicState(name=topic.name, status=status, problem=reach.told(), gone=reach.gone)
         problem = refusal(settings, topic, broker) or ""
     except UnreachableError:
         raise

@@ -6,6 +6,7 @@ What Prometheus alerts of is a problem here too. Only what shows over time, such
 import time
 from collections.abc import Iterator
 
+from pulsar_lakehouse.bronze.reach import told_of_gone
 from pulsar_lakehouse.expectations.quarantine import TOO_MUCH
 from pulsar_lakehouse.expectations.suites import Severity
 from pulsar_lakehouse.jobs.pipeline_status import Status
@@ -56,7 +57,8 @@ def problems(status: Status) -> Iterator[str]:
 
 def warnings(status: Status) -> Iterator[str]:
     """A line for each thing that may be as it should, but that somebody wanted to be told."""
-    return _failing(status, Severity.WARNING)
+    yield from _failing(status, Severity.WARNING)
+    yield from (f"{topic.name}: {told_of_gone(name)}" for topic in status.topics for name in topic.gone)
 
 
 def _broken(done: ReconciliationRecord) -> str:

@@ -20,9 +20,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.erasures import with_erasures
-from pulsar_lakehouse.bronze.landing import bronze_table, land
+from pulsar_lakehouse.bronze.landing import bronze_table, land, tell_gone
 from pulsar_lakehouse.bronze.losses import LOSSES
-from pulsar_lakehouse.bronze.partitions import ask_broker, held_by, source_options
+from pulsar_lakehouse.bronze.partitions import ask_broker, held_by
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
@@ -52,6 +53,7 @@ from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
+from pulsar_lakehouse.pulsar.topic_names import topics_in_pulsar
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
@@ -128,22 +130,27 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
         return []
     with failures_noted(lake.settings, [f"land {topic.name}" for topic in topics]):
         broker = healthy_endpoint(lake.settings)
+        reaches = [Reach(lake.settings, topic, broker, take_over) for topic in topics]
         for topic in topics:
-            claim_subscription(topic, broker, lake.settings, take_over=take_over)
+            if not topic.is_several:  # each of which its reach claims
+                claim_subscription(topic, broker, lake.settings, take_over=take_over)
         for topic in topics if accept_loss else ():
             for loss in accept_losses(lake, topic, broker):
                 CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
         for topic in topics:
-            keep_schemas(lake, topic, broker)  # at first, as others can merge before all has landed
+            for one in topics_in_pulsar(topic, broker, lake.settings):
+                keep_schemas(lake, one, broker)  # at first, as others can merge before all has landed
     return [
         Stream(
             f"land {topic.name}",
-            partial(land, lake, topic, broker),
+            partial(land, lake, topic, broker, reach),
             flows.landed(topic),
-            partial(_landed, lake, topic, broker),
-            at_once=partial(land_small_backlog, lake, topic, broker),
+            partial(_landed, lake, topic, broker, reach),
+            at_once=partial(land_small_backlog, lake, topic, broker, reach=reach),
+            blame=reach.blame,
+            left_out=reach.told,
         )
-        for topic in topics
+        for topic, reach in zip(topics, reaches, strict=True)
     ]
 
 
@@ -158,7 +165,7 @@ def landing_sources(
         Stream(
             f"land {entity.name}",
             None,
-            flows.landed(entity.topic, entity.came_from),
+            flows.landed(entity.topic, entity.origins),
             at_once=SourceLanding(lake, entity.source, entity.source_keys, always, accept_deletes),
         )
         for entity in entities
@@ -191,10 +198,14 @@ def landing_services(
     ]
 
 
-def _landed(lake: Lake, topic: Topic, broker: Endpoint) -> None:
+def _landed(lake: Lake, topic: Topic, broker: Endpoint, reach: Reach) -> None:
     """What a topic needs once it has landed: its messages may have made the subscription, and have new schemas."""
-    claim_again(topic, broker, lake.settings)
-    keep_schemas(lake, topic, broker)
+    for one in reach.unclaimed():
+        claim_again(one, broker, lake.settings)
+    for one in reach.topics:
+        keep_schemas(lake, one, broker)
+    if topic.is_several:
+        tell_gone(lake, topic, reach.gone)
 
 
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:
@@ -322,7 +333,7 @@ def look_around(lake: Lake) -> Look:
     partitions = {
         f"topic {partition}": (ledgers.last, ledgers.created, ledgers.cursor(topic.subscription) is None)
         for topic in pipeline.topics
-        for partition, ledgers in held_by(ask_broker(source_options(lake.settings, broker, topic))).items()
+        for partition, ledgers in held_by(ask_broker(lake.settings, broker, topic)).items()
     }
     sources = {f"source {each.name}": new_snapshot(lake.settings, each) for each in pipeline.sources}
     ended = {f"intervals of {topic}": now() for topic in overdue(lake.settings, pipeline.enrichments)}

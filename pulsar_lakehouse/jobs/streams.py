@@ -63,6 +63,10 @@ class Stream:
     """While this gives the same value, it starts again as it was created, once it has caught up."""
     prepare: Callable[[], None] = lambda: None
     """Called each time before it starts, once its tables are ready, unless it reads at once."""
+    blame: Callable[[str], bool] = lambda line: False
+    """Called with the line of a failure that no retry helps: whether the stream can go on without what has failed."""
+    left_out: Callable[[], str] = lambda: ""
+    """Why it has not read all that it should, once it has caught up; empty if it has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +320,9 @@ class _Supervised:
         except Exception as error:
             if self._stream.create:
                 raise
-            self._set_aside(error)
+            if isinstance(error, SourceError) and error.landed:
+                self._note_batches(error.landed, 1, time.monotonic() - self._began)
+            self._set_aside(_line(self.name, error))
             return False
         if rows is None:
             self._start()
@@ -326,12 +332,10 @@ class _Supervised:
         self._end()
         return False
 
-    def _set_aside(self, error: Exception) -> None:
-        """Record that a source failed: what it has landed before stays, and the others go on."""
-        if isinstance(error, SourceError) and error.landed:
-            self._note_batches(error.landed, 1, time.monotonic() - self._began)
-        if (line := _line(self.name, error)) == self._told:
-            self.runs.complete(0)
+    def _set_aside(self, line: str) -> None:
+        """Record that something did not land: what has landed before stays, and the others go on."""
+        if line == self._told:
+            self.runs.complete(self.new_rows)
         else:
             self._tell_failure(line)
 
@@ -341,6 +345,10 @@ class _Supervised:
         self._note_failure(line, is_over=True)
 
     def _end(self) -> None:
+        if why := self._stream.left_out():
+            self._stream.caught_up()
+            self._set_aside(f"{self.name}: {why}")
+            return
         self._told = ""
         if self._record.failure or self._record.retry:
             self._record.failure = self._record.retry = ""
@@ -375,6 +383,9 @@ class _Supervised:
         self._kept = None
         line = f"{self.name}: {cause_of(error)}"
         if is_permanent(error) or self._failures == self._run.retries:
+            if self._stream.blame(line):
+                self._failures = 0
+                return
             raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
         self._note_failure(line, is_over=False)
         delay = self._run.retry_delay * (2**self._failures if is_of_busy_machine(error) else 1)

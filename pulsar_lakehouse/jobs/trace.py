@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pulsar_lakehouse.checkpoints.batches import begun_at
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.contracts.topics import Encoding
+from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.match import Match
@@ -167,7 +167,7 @@ def _messages(
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
     landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_place_of_fact)
-    events = [_event(change, position(_row(change)), _told_of_landed(change)) for change in landed]
+    events = [_event(change, position(_row(change)), _told_of_landed(topic, change)) for change in landed]
     events += [_event(change, position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
     return landed, events
 
@@ -212,12 +212,13 @@ def _event(change: RowChange, message: str, what: str) -> Event:
     return Event(at=change.at, table=change.table, version=change.version, message=message, what=before + what + by)
 
 
-def _told_of_landed(change: RowChange) -> str:
+def _told_of_landed(topic: Topic, change: RowChange) -> str:
     if change.after is None:
         return "removed"
     if change.before:
         return "decrypted"
     what = "a tombstone landed" if change.after["payload"] is None else "landed"
+    what += f" from {change.after['topic'].rpartition('/')[2]}" if topic.is_several else ""
     return f"{what}, published at {change.after['publish_time']:%Y-%m-%d %H:%M:%S} by {change.after['producer']}"
 
 

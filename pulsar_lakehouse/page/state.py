@@ -167,7 +167,10 @@ def _notes(pipeline: Pipeline, status: Status, runs: Mapping[str, LastRun]) -> d
     told = {each.name: each for each in status.topics}
     for topic in pipeline.topics:
         if (state := told.get(topic.name)) and state.status:
-            notes[f"topic {topic.own_name}"] = Note(f"{state.status.backlog:,} to land", is_bad=bool(state.problem))
+            backlogs = {f"topic {each.name}": each.backlog for each in state.status.parts}
+            for origin in topic.origins:
+                waiting = backlogs.get(origin, state.status.backlog)
+                notes[origin] = Note(f"{waiting:,} to land", is_bad=bool(state.problem))
     return notes
 
 

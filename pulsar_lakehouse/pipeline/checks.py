@@ -9,7 +9,7 @@ from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.checks import Mode
 from pulsar_lakehouse.contracts.functions import wrong_calls
 from pulsar_lakehouse.contracts.sources import Source
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import Topic, in_full
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.expectations.gold import enriched
 from pulsar_lakehouse.expectations.silver import latest
@@ -24,6 +24,8 @@ from pulsar_lakehouse.tables.declared import NAME
 
 IN_PULSAR = re.compile(r"(persistent://[^/,\s]+/[^/,\s]+/)?[^/,\s]([^/,]*[^/,\s])?")
 """A topic's own name. Slashes part the names in a full one; the Pulsar source takes several with commas between."""
+PATTERN = re.compile(r"(persistent://[\w=:.-]+/[\w=:.-]+/)?[^/]+", re.ASCII)
+"""A pattern of such names. Only what follows the last slash is one, as the broker lists the topics of one namespace."""
 Place = Callable[[object], str]
 """Tells where a declaration is."""
 Claims = list[tuple[str, object, str, str]]
@@ -78,7 +80,12 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
     """
     home = f"persistent://{namespace}/"
     of_topics: tuple[Entity | Enrichment, ...] = (*_changelogs(pipeline), *pipeline.enrichments)
-    topics: Claims = [(each.topic.full_name(namespace), each, place(each), "topic") for each in of_topics]
+    topics: Claims = [
+        (in_full(name, namespace), each, place(each), "topic")
+        for each in of_topics
+        for name in each.topic.own_names
+        if not isinstance(each.topic.topic, re.Pattern)
+    ]
     topics += [
         (f"{home}{facts.publish_to}", facts, place(facts), "publish_to")
         for facts in pipeline.enrichments
@@ -90,6 +97,11 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
         if table.topic
     ]
     yield from _claimed_twice([(name.removeprefix(home), of, at, what) for name, of, at, what in topics])
+    for each in of_topics:
+        if isinstance(each.topic.topic, re.Pattern):
+            for name, _, at, what in (claim for claim in topics if each.topic.lands(claim[0], namespace)):
+                matched = f"matches {name.removeprefix(home)}, the {KINDS.get(what, what)} of {at}: choose another"
+                yield f"{place(each)}: topic {each.topic.own_name}: {matched}"
 
 
 def _changelogs(pipeline: Pipeline) -> Iterator[Entity]:
@@ -154,13 +166,29 @@ def _topic(topic: Topic) -> Iterator[str]:
     if not NAME.fullmatch(topic.name):
         named = f'Topic("{table_name(topic.name)}", topic="{topic.own_name}", ...)'
         yield f"topic {topic.name}: its tables need a name of lower-case letters, digits and _: declare {named}"
-    if not IN_PULSAR.fullmatch(topic.own_name):
-        right = "a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"
-        yield f"topic {topic.name}: topic: {topic.own_name}: must be {right}"
+    yield from (f"topic {topic.name}: topic: {line}" for line in _names(topic))
     if not topic.fields:
         yield f"topic {topic.name}: has no fields"
     for name in _repeated(topic.fields.names):
         yield f"topic {topic.name}: field {name} is there twice, as SQL does not tell upper from lower case"
+
+
+def _names(topic: Topic) -> Iterator[str]:
+    """What is wrong with its names in Pulsar."""
+    names = topic.own_names
+    if isinstance(topic.topic, re.Pattern):
+        if not PATTERN.fullmatch(names[0]):
+            right = "a pattern of names such as orders-.*, or of full ones such as persistent://sales/eu/orders-.*"
+            yield f"{names[0]}: must be {right}"
+        return
+    if not names:
+        yield '(): is empty: name the topics, such as ("orders-eu", "orders-us")'
+    for name in names:
+        if "*" in name:
+            yield f'{name}: a pattern of names is re.compile("{name}")'
+        elif not IN_PULSAR.fullmatch(name):
+            yield f"{name}: must be a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"
+    yield from (f"{name} is there twice" for name, count in Counter(names).items() if count > 1)
 
 
 def _source(source: Source | Service) -> Iterator[str]:

@@ -58,13 +58,14 @@ def picture(pipeline: Pipeline, notes: Mapping[str, Note] | None = None, *, styl
 
 def _tables(pipeline: Pipeline) -> Iterator[Node]:
     for topic in pipeline.topics:
-        yield Node("topics", f"topic {topic.own_name}", how="changelog" if topic.changelog else "")
+        for origin in topic.origins:
+            yield Node("topics", origin, how="changelog" if topic.changelog else "")
     for entity in pipeline.sources:
-        yield Node("topics", entity.came_from, how="source")
-    origins = [*((each.topic, each.came_from) for each in pipeline.entities)]
-    origins += [(each.topic, f"topic {each.topic.own_name}") for each in pipeline.enrichments]
-    for topic, origin in origins:
-        yield Node("bronze", topic.bronze_table, (origin,), "land")
+        yield from (Node("topics", origin, how="source") for origin in entity.origins)
+    landed = [*((each.topic, each.origins) for each in pipeline.entities)]
+    landed += [(each.topic, each.topic.origins) for each in pipeline.enrichments]
+    for topic, origins in landed:
+        yield Node("bronze", topic.bronze_table, origins, "land")
     for entity in pipeline.entities:
         sources = (entity.topic.bronze_table,)
         yield Node("silver", entity.table.name, sources, f"merge by {', '.join(entity.keys)}")

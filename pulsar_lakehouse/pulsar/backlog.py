@@ -2,12 +2,13 @@
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pulsar_lakehouse.bronze.pulsar.admin import Admin, OpenTransaction
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import BrokerError
+from pulsar_lakehouse.errors import BrokerError, UnreachableError
 from pulsar_lakehouse.pulsar.endpoint import NO_SUCH_TOPIC, Endpoint, admin_path, call_admin
+from pulsar_lakehouse.pulsar.topic_names import topics_in_pulsar
 from pulsar_lakehouse.settings import Settings
 
 STATISTICS = "perPartition=true&getPreciseBacklog=true&getEarliestTimeInBacklog=true"
@@ -26,10 +27,41 @@ class TopicStatus:
     """The age of the oldest of these entries; 0 if there are none, None if the broker does not say."""
     transaction: OpenTransaction | None = None
     """The oldest open transaction, if it holds back entries."""
+    parts: tuple["TopicStatus", ...] = ()
+    """Of several topics that land in one table, each by its name in Pulsar."""
 
 
 def topic_status(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
-    """Raises BrokerError if the topic does not exist, and UnreachableError if the broker does not answer."""
+    """Raises BrokerError if the topic does not exist, and UnreachableError if the broker does not answer.
+
+    Of several topics, those of which the broker does not tell are left out. BrokerError if they are all.
+    """
+    if not topic.is_several:
+        return _status_of(topic, endpoint, settings)
+    found, failures = list[TopicStatus](), list[BrokerError]()
+    for each in topics_in_pulsar(topic, endpoint, settings):
+        try:
+            found.append(replace(_status_of(each, endpoint, settings), name=each.own_name))
+        except UnreachableError:
+            raise
+        except BrokerError as error:
+            failures.append(error)
+    if failures and not found:
+        raise failures[0]
+    lags = [each.lag_seconds for each in found]
+    transactions = filter(None, (each.transaction for each in found))
+    return TopicStatus(
+        name=topic.name,
+        messages=sum(each.messages for each in found),
+        backlog=sum(each.backlog for each in found),
+        backlog_bytes=sum(each.backlog_bytes for each in found),
+        lag_seconds=None if None in lags else max((lag or 0.0 for lag in lags), default=0.0),
+        transaction=min(transactions, key=lambda each: each.since, default=None),
+        parts=tuple(found),
+    )
+
+
+def _status_of(topic: Topic, endpoint: Endpoint, settings: Settings) -> TopicStatus:
     path = admin_path(topic.full_name(settings.pulsar.namespace))
     parted = call_admin("GET", f"{path}/partitions", endpoint, settings, accept=(404,))
     kind = "partitioned-stats" if parted.ok and parted.json()["partitions"] else "stats"

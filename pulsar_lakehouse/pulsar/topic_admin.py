@@ -10,6 +10,7 @@ from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
 from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
+from pulsar_lakehouse.pulsar.topic_names import topics_in_pulsar
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder
 
@@ -29,14 +30,14 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
     partitions that were deleted are created again. A registered schema of another type stays, and so does one that
     refuses the declared one. Messages that have not landed never expire, whatever the policy of the namespace. If the
     bronze table exists, a missing subscription is not created here: landing does that, after it has checked for
-    messages that were lost without it.
+    messages that were lost without it. Of a pattern, this concerns the topics that match it now.
 
     Raises BrokerError after all topics, which says which of them could not be created, and which registered schemas
     can't be read as declared; and RefusedError if the tenant is missing and this token may not create it.
     """
     failures = []
     _create_namespace(settings.pulsar.namespace, endpoint, settings)
-    for topic in topics:
+    for topic in (one for each in topics for one in topics_in_pulsar(each, endpoint, settings)):
         try:
             _create_topic(topic, endpoint, settings)
             failures += [f"{topic.name}: {line}" for line in _register(topic, endpoint, settings)]

@@ -1,6 +1,5 @@
 """What is in topics that nobody has declared: their schemas, and some of their messages."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,18 +11,16 @@ import pulsar
 from pulsar_lakehouse.contracts.registered import KEY, part_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connected
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, connected
 from pulsar_lakehouse.pulsar.publishing import SEQUENCE, SINCE
 from pulsar_lakehouse.pulsar.registered_schemas import all_schemas, newest_schema
+from pulsar_lakehouse.pulsar.topic_names import topic_names
 from pulsar_lakehouse.settings import Settings
 
 SAMPLE = 1_000
 """About how many messages of a topic are read."""
 READ_TIMEOUT = 10_000
 """Milliseconds."""
-PARTITION = re.compile(r"-partition-\d+$")
-SYSTEM = re.compile(r"__.*|.*__transaction_pending_ack")
-"""The names of topics that the broker has for itself."""
 
 
 class Sampled(NamedTuple):
@@ -52,7 +49,7 @@ def contents_of_topics(names: Sequence[str], endpoint: Endpoint, settings: Setti
     Nothing is acknowledged, and no subscription stays. Raises ConfigurationError for a name that is not there or a
     namespace without topics, and BrokerError if the broker does not answer.
     """
-    there = topic_names(endpoint, settings)
+    there = topic_names(settings.pulsar.namespace, endpoint, settings)
     for name in names:
         if name not in there:
             raise ConfigurationError(
@@ -62,14 +59,6 @@ def contents_of_topics(names: Sequence[str], endpoint: Endpoint, settings: Setti
         raise ConfigurationError(f"pulsar.namespace: {settings.pulsar.namespace}: has no topics")
     with connected(endpoint, settings) as client:
         return [_contents(name, client, endpoint, settings) for name in dict.fromkeys(names or there)]
-
-
-def topic_names(endpoint: Endpoint, settings: Settings) -> list[str]:
-    """The topics of the namespace, in order, without Pulsar's own. A topic with partitions is one."""
-    path = f"persistent/{settings.pulsar.namespace}"
-    listed = [call_admin("GET", each, endpoint, settings).json() for each in (path, f"{path}/partitioned")]
-    names = {PARTITION.sub("", name).rpartition("/")[2] for found in listed for name in found}
-    return sorted(name for name in names if not SYSTEM.fullmatch(name))
 
 
 def _contents(name: str, client: pulsar.Client, endpoint: Endpoint, settings: Settings) -> Contents:

@@ -220,9 +220,9 @@ class Entity:
         return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
 
     @property
-    def came_from(self) -> str:
+    def origins(self) -> tuple[str, ...]:
         """What lands, as the graph of the pipeline names it: `topic stores`, or `postgres public.regions`."""
-        return f"topic {self.topic.own_name}" if self.source is None else self.source.place
+        return self.topic.origins if self.source is None else (self.source.place,)
 
     @property
     def has_snapshots_in_order(self) -> bool:

@@ -2,9 +2,11 @@
 
 import json
 import pickle
+import re
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -22,6 +24,7 @@ from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.reading import read_range
 from pulsar_lakehouse.bronze.pulsar.source import PulsarStreamReader
 from pulsar_lakehouse.bronze.pulsar.subscription import acknowledge, ensure_subscriptions
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import BrokerError, RefusedError
@@ -191,6 +194,18 @@ def test_a_role_that_lands_may_consume(company: Company, namespace: str, tmp_pat
     assert [len(each.sample) for each in contents_of_topics([], company.endpoint, lander)] == [2]
     with pytest.raises(RefusedError, match="the token was refused"):
         create_topics([EVENTS], company.endpoint, lander)
+
+
+def test_a_topic_that_a_role_may_not_consume_is_left_out_of_several(company: Company, namespace: str) -> None:
+    create_topics([replace(EVENTS, topic="secrets")], company.endpoint, company.as_role(CREATOR, namespace))
+    company.grant("partner", namespace, "consume", topic="events")
+    partner = company.as_role("partner", namespace)
+    reach = Reach(partner, replace(EVENTS, topic=("events", "secrets")), company.endpoint)
+    assert reach.plan().options.topics == (f"persistent://{namespace}/events",)
+    assert reach.told() == f"persistent://{namespace}/secrets: the broker refused the token"
+    assert [each.name for each in topic_status(reach.topic, company.endpoint, partner).parts] == ["events"]
+    with pytest.raises(RefusedError, match="the token was refused"):
+        Reach(partner, replace(EVENTS, topic=re.compile("e.*")), company.endpoint).plan()
 
 
 def test_a_role_that_sends_may_produce(company: Company, namespace: str) -> None:

@@ -70,7 +70,7 @@ def test_all_versions_are_kept(own_lake: Lake, project: Settings, endpoint: Endp
 def test_schemas_of_all_types_are_kept(own_lake: Lake, project: Settings, endpoint: Endpoint) -> None:
     topics = [replace(TRIPS, topic=f"as {type}") for type in ("STRING", "INT64", "INSTANT")]
     for topic in topics:
-        register(project, endpoint, topic.topic.split()[1], topic=topic)
+        register(project, endpoint, topic.own_name.split()[1], topic=topic)
         keep_schemas(own_lake, topic, endpoint)
     assert [kept(project, topic) for topic in topics] == [[(0, "STRING", "")], [(0, "INT64", "")], [(0, "INSTANT", "")]]
 

@@ -32,11 +32,11 @@ def entity(source: Any = REGIONS, **more: Any) -> Entity:
 
 def test_an_entity_of_a_source_has_what_one_of_a_topic_has() -> None:
     made = entity()
-    assert (made.name, made.topic, made.source_keys, made.came_from) == (
+    assert (made.name, made.topic, made.source_keys, made.origins) == (
         "regions",
         Topic("regions", FIELDS),
         ("id",),
-        "postgres crm.regions",
+        ("postgres crm.regions",),
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from pyspark.sql.datasource import InputPartition
@@ -21,6 +22,7 @@ from .positions import (
     entries_within,
     spans_between,
     split,
+    topic_of,
 )
 
 
@@ -31,18 +33,48 @@ class RangePartition(InputPartition):
 class Plan:
     """What the broker holds at one moment, and the offsets and ranges derived from it."""
 
-    def __init__(self, options: Options, *, dated: bool = False) -> None:
+    def __init__(self, options: Options, *, dated: bool = False, is_partial: bool = False) -> None:
+        """If it `is_partial`, topics of which the broker does not tell are left out, and `left_out` says why."""
         self.options = options
         self.admin = Admin(options)
         self.held: dict[str, Held] = {}
         self.missing: list[str] = []
         """Partitions that the broker has deleted because they were idle, or has not made yet."""
+        self.left_out: dict[str, PulsarSourceError] = {}
+        for topic in options.topics:
+            try:
+                self._ask(topic, dated=dated)
+            except PulsarSourceError as error:
+                if not is_partial:
+                    raise
+                self.leave_out(topic, error)
+
+    def _ask(self, topic: str, *, dated: bool) -> None:
         ask = self.admin.dated_ledgers if dated else self.admin.ledgers
-        for partition in (each for topic in options.topics for each in self.admin.partitions(topic)):
+        for partition in self.admin.partitions(topic):
             try:
                 self.held[partition] = ask(partition)
             except MissingError:
                 self.missing.append(partition)
+
+    def leave_out(self, topic: str, why: PulsarSourceError) -> None:
+        """Plan without one of the topics."""
+        self.left_out[topic] = why
+        self.options = replace(self.options, topics=tuple(each for each in self.options.topics if each != topic))
+        self.held = {name: held for name, held in self.held.items() if self.reads(name)}
+        self.missing = [name for name in self.missing if self.reads(name)]
+
+    def reads(self, partition: str) -> bool:
+        """Whether a partition is one of the topics, or of them."""
+        return partition in self.options.topics or topic_of(partition) in self.options.topics
+
+    def offsets(self, told: Mapping[str, str]) -> Offsets:
+        """Offsets that were given as JSON.
+
+        Rows of a topic without partitions have partition 0, so offsets made from rows may name that partition.
+        """
+        names = {f"{name}-partition-0": name for name in self.held}
+        return Offsets({names.get(name, name): position for name, position in Offsets.from_json(told).items()})
 
     def starting_offsets(self) -> Offsets:
         position = self.options.starting_position
@@ -57,13 +89,10 @@ class Plan:
                     {name: min(self.admin.position_before(name, int(position)), ends[name]) for name in ends}
                 )
             return Offsets({name: max(end, earliest[name]) for name, end in ends.items()})
-        given = Offsets.from_json(json.loads(position))
-        # Rows of a topic without partitions have partition 0, so offsets made from rows may name that partition.
-        names = {f"{name}-partition-0": name for name in self.held} | {name: name for name in self.held}
-        unknown = sorted(given.keys() - names.keys())
-        if unknown:
+        given = self.offsets(json.loads(position))
+        if unknown := sorted(name for name in given.keys() - self.held.keys() if self.reads(name)):
             raise PulsarSourceError(f"startingPosition names {unknown[0]}, which is not a partition of the topic")
-        return Offsets(beginnings | {names[name]: given[name] for name in given})
+        return Offsets(beginnings | given)
 
     def latest_offsets(self) -> Offsets:
         return Offsets(
@@ -73,7 +102,7 @@ class Plan:
     def limited_offsets(self, start: Offsets, target: Offsets, limit: ReadLimit) -> Offsets:
         """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size.
 
-        It ends before the oldest open transaction of a partition.
+        It ends before the oldest open transaction of a partition. Topics that are not read stay where they are.
         """
         waiting = {
             name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), self._readable(name, end))
@@ -81,7 +110,8 @@ class Plan:
             if end > start.get(name, BEGINNING)
         }
         total = sum(span.bytes for spans in waiting.values() for span in spans)
-        ends = Offsets({name: position for name, position in start.items() if name in self.held})
+        is_kept = {name: name in self.held or not self.reads(name) for name in start}
+        ends = Offsets({name: position for name, position in start.items() if is_kept[name]})
         for name in self._compacted(start):
             ends[name] = Position(self.held[name].first, -1)
         for name, spans in waiting.items():
@@ -107,8 +137,14 @@ class Plan:
         return sum(span.entries for span in spans)
 
     def ranges(self, start: Offsets, end: Offsets) -> list[RangePartition]:
-        """The ranges between two offsets. Partitions are split into ranges to reach about `minPartitions`."""
+        """The ranges between two offsets. Partitions are split into ranges to reach about `minPartitions`.
+
+        Raises PulsarSourceError if messages between them are of a topic that is not read.
+        """
         self.refuse_lost_data(start)
+        for name, position in end.items():
+            if position != start.get(name) and not self.reads(name):
+                raise PulsarSourceError(f"{name}: the batch ends at {position}, but option topic does not name it")
         spans = {
             name: found
             for name, position in end.items()
@@ -134,7 +170,7 @@ class Plan:
         """Raise PulsarSourceError if entries after `start` are, or may be, lost; `created` is as in `find_loss`."""
         if not self.options.fail_on_data_loss:
             return
-        for name in start | self.held:
+        for name in (each for each in start | self.held if self.reads(each)):
             after = start.get(name, BEGINNING)
             loss = find_loss(name, after, self.held.get(name), self.options.subscription, created.get(name))
             if loss and loss.can_resume:

@@ -27,6 +27,12 @@ BEGINNING = Position(-1, -1)
 AFTER_ALL = Position(2**63 - 1, 0)
 
 
+def topic_of(partition: str) -> str:
+    """The topic of a partition, by its full name; of a topic without partitions, the topic itself."""
+    topic, _, index = partition.rpartition("-partition-")
+    return topic if topic and index.isdigit() else partition
+
+
 class Offsets(dict[str, Position]):
     """The last entry read of each partition, by its full name."""
 

@@ -80,7 +80,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         plan = Plan(self._options, dated=True)
-        after = Offsets.from_json(start)
+        after = plan.offsets(start)
         self._guard(plan, after)
         acknowledge(plan, after)  # Spark's own call of `commit` comes one batch late, and never for the last batch
         return plan.limited_offsets(after, self._target or plan.latest_offsets(), limit).to_json()
@@ -89,7 +89,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Plan(self._options).latest_offsets().to_json()
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        return Plan(self._options).ranges(Offsets.from_json(start), Offsets.from_json(end))
+        plan = Plan(self._options)
+        return plan.ranges(plan.offsets(start), plan.offsets(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)

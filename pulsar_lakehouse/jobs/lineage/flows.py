@@ -40,7 +40,7 @@ def flows(pipeline: Pipeline) -> list[Flow]:
     """All steps of the pipeline, in their order."""
     names = column_names(pipeline)
     found = [
-        *(landed(each.topic, each.came_from) for each in pipeline.entities),
+        *(landed(each.topic, each.origins) for each in pipeline.entities),
         *(landed(each.topic) for each in pipeline.enrichments),
         *map(merged, pipeline.entities),
         *map(enriched, pipeline.enrichments),
@@ -65,12 +65,12 @@ def column_names(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     return names
 
 
-def landed(topic: Topic, origin: str = "") -> Flow:
-    """`origin` is what lands, by default the topic."""
-    source, bronze = origin or f"topic {topic.own_name}", topic.bronze_table
-    made = {f"payload.{name}": Origin(columns=((source, name),)) for name in topic.fields.names}
+def landed(topic: Topic, origins: tuple[str, ...] = ()) -> Flow:
+    """`origins` are what lands, by default the topic."""
+    reads, bronze = origins or topic.origins, topic.bronze_table
+    made = {f"payload.{name}": Origin(columns=tuple((each, name) for each in reads)) for name in topic.fields.names}
     step = f"land {topic.name}"
-    return Flow(step=step, reads=(source,), writes=(bronze,), columns={bronze: made}, payload=topic.fields)
+    return Flow(step=step, reads=reads, writes=(bronze,), columns={bronze: made}, payload=topic.fields)
 
 
 def merged(entity: Entity) -> Flow:

@@ -223,9 +223,9 @@ def test_the_tables_are_the_oracles_after_each_round(
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
-    """The messages, each with its own position."""
+    """The messages, each with its own position, as if they were of three topics: each has ledgers of its own."""
     return [
-        message._replace(position=message.position._replace(entry_id=place))
+        message._replace(position=message.position._replace(ledger_id=7 + place % 3, entry_id=place))
         for place, message in enumerate(messages, after + 1)
     ]
 
