@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,11 +23,14 @@ MALFORMED = Table(
     name="quarantine.malformed",
     columns=f"""
         topic STRING, position {POSITION}, key STRING, payload BINARY, reason STRING,
-        event_time TIMESTAMP, publish_time TIMESTAMP, quarantined_at TIMESTAMP
+        event_time TIMESTAMP, publish_time TIMESTAMP, quarantined_at TIMESTAMP, row INT
     """,
     partition_by=("topic",),
 )
+"""Messages that break their contract. Where a message can have many rows, `row` is the one that does, or -1."""
 
+ROW = "row"
+"""The element of the array, under which the SQL of columns has it if a message can have many rows."""
 FAILS = "columns that fail"
 """A short reason, which `explain` replaces."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
@@ -58,7 +62,7 @@ class Decoding:
 
         Raises DeclarationsError for columns that Spark can't resolve, or whose type no table can have.
         """
-        return _schema_of(self.topic.name, self.topic.fields.json(), tuple(self.columns.items()))
+        return _schema_of(_bare(self.topic), tuple(self.columns.items()))
 
     @property
     def ddl(self) -> str:
@@ -83,9 +87,10 @@ class Decoding:
 
 
 @cache
-def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) -> T.StructType:
+def _schema_of(source: "_Source", columns: tuple[tuple[str, str], ...]) -> T.StructType:
     """The schema of a Decoding, whose declaration is given in values that can be cached."""
-    messages = no_messages(T.StructType.fromJson(json.loads(fields)))
+    topic = source.name
+    messages = _no_rows(source)
     told = {f"{topic}: {name.lstrip('_')}": sql for name, sql in columns}
     with naming(messages, told):
         row = F.struct(*(F.expr(sql).alias(name) for name, sql in columns)).alias("row")
@@ -103,9 +108,40 @@ def _schema_of(topic: str, fields: str, columns: tuple[tuple[str, str], ...]) ->
     return schema
 
 
-def no_messages(fields: T.StructType) -> DataFrame:
-    """An empty frame of what the SQL of columns can use: a topic's fields, and `message`."""
-    return SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
+class _Source(NamedTuple):
+    """What the SQL of columns is resolved over, in values that can be cached."""
+
+    name: str
+    fields: str
+    rows: str
+
+
+def _bare(topic: Topic) -> _Source:
+    return _Source(topic.name, topic.fields.json(), topic.rows)
+
+
+def no_messages(topic: Topic) -> DataFrame:
+    """An empty frame of what the SQL of columns can use: a topic's fields, `message`, and `row` if there can be many.
+
+    Raises DeclarationsError if `rows` is no array.
+    """
+    return _no_rows(_bare(topic))
+
+
+def _no_rows(source: _Source) -> DataFrame:
+    fields = T.StructType.fromJson(json.loads(source.fields))
+    messages = SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
+    if not source.rows:
+        return messages
+    named = f"{source.name}: rows"
+    with naming(messages, {named: source.rows}):
+        kind = messages.select(F.expr(source.rows)).schema[0].dataType
+    if not isinstance(kind, T.ArrayType):
+        raise DeclarationsError([f"{named}: {source.rows}: is {kind.simpleString()}: must be an array"])
+    at = F.col("message.position").withField("row", F.lit(0))
+    return messages.withColumns(
+        {"message": F.col("message").withField("position", at), ROW: F.lit(None).cast(kind.elementType)}
+    )
 
 
 def _can_be_stored(kind: T.DataType) -> bool:
@@ -132,16 +168,17 @@ def decode(
     they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
     values = decoding.values
-    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
+    read = messages.transform(_read_rows, decoding=decoding)
+    given = F.struct("_fields.*", *([ROW] if decoding.topic.rows else []))
     # The SQL of columns never sees the values of a broken payload.
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
-    typed = read.select("message", "_broken", "_fields", row)
+    typed = read.select("message", "_broken", given.alias("_given"), row)
     fails = F.when(F.col("_row").isNull(), FAILS)
-    wrong = typed.select("message", "_fields", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
+    wrong = typed.select("message", "_given", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
         dict(keys or {})
     )
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
-    kept = F.col("message").withField("fields", F.when(F.col("_wrong") == FAILS, F.col("_fields")))
+    kept = F.col("message").withField("fields", F.when(F.col("_wrong") == FAILS, F.col("_given")))
     for name in ONLY_IF_REJECTED:
         kept = kept.withField(name, F.when(F.col("reason").isNotNull(), F.col("message")[name]))
     return reasoned.select(kept.alias("message"), *values, "reason")
@@ -152,11 +189,49 @@ def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequen
 
     A column is NULL if it can't be read.
     """
-    fields = messages.transform(_read, decoding=decoding).select("message", "_fields.*")
+    fields = messages.transform(_read_rows, decoding=decoding, are_readable=False)
     values = (try_eval(F.expr(decoding.columns[name])) for name in names)
     is_payload = ~F.col("message.is_tombstone")
     columns = (F.when(is_payload, value).alias(name) for name, value in zip(names, values, strict=True))
     return fields.select("message", *columns)
+
+
+def positions(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """The `position` of each row of bronze messages; where a message is one row, that of each message."""
+    if not decoding.topic.rows:
+        return messages.select(F.expr(POSITION_OF_MESSAGE).alias("position"))
+    return messages.transform(_read_rows, decoding=decoding).select("message.position")
+
+
+def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = True) -> DataFrame:
+    """Bronze messages as `message`, `_broken`, `_fields` and each field; if they can have many rows, a row for each.
+
+    A message without a payload, or whose payload is broken, is one row; without `are_readable`, it is as many as can be
+    read, but at least one.
+    """
+    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
+    sql, names = decoding.topic.rows, decoding.topic.fields.names
+    if not sql:
+        return read
+    found = F.when(~F.col("message.is_tombstone"), try_eval(F.struct(F.expr(sql).alias("rows")))).alias("_found")
+    words = {*re.findall(r"\w+", sql)}
+    used = {name: F.col(f"`{name}`").cast("string") for name in names if name in words}
+    is_whole = F.col("message.is_tombstone")
+    if are_readable:
+        fails = F.when(~is_whole & F.col("_found").isNull(), told_with(f"rows: {sql} gives no array", used))
+        broken = F.coalesce("_broken", fails)
+    else:
+        broken = F.col("_broken")
+    found = read.select("*", found).withColumn("_broken", broken)
+    is_whole |= F.col("_broken").isNotNull() if are_readable else F.coalesce(F.size("_found.rows"), F.lit(0)) < 1
+    rows = F.transform("_found.rows", lambda row, at: F.struct(at.alias("at"), row.alias(ROW)))
+    whole = F.array(F.struct(F.lit(-1).alias("at"), F.lit(None).alias(ROW)))
+    each = F.explode(F.when(is_whole, whole).otherwise(rows)).alias("_each")
+    position = F.col("message.position").withField("row", F.col("_each.at"))
+    return found.select("*", each).select(
+        F.col("message").withField("position", position).alias("message"),
+        *("_broken", "_fields", "_fields.*", f"_each.{ROW}"),
+    )
 
 
 def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
@@ -198,7 +273,8 @@ def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
 
 def _failures(decoding: Decoding) -> Column:
     """Names the columns whose SQL fails, with the values that they use."""
-    given = {name: F.col(f"`{name}`").cast("string") for name in decoding.topic.fields.names}
+    names = [*decoding.topic.fields.names, *([ROW] if decoding.topic.rows else [])]
+    given = {name: F.col(f"`{name}`").cast("string") for name in names}
     given["message.properties"] = F.to_json("message.properties")
     schema = decoding.schema
 

@@ -16,6 +16,7 @@ from pulsar_lakehouse.contracts.types import Encoding as Encoding
 from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_ROW
 
 
 class Fields:
@@ -63,6 +64,12 @@ class Topic:
     envelope: Debezium | None = None
     """What a payload wraps a row in, if a tool replicates a database. The fields are the row's columns, and metadata
     such as `__source_ts_ms`. Example: `envelope=Debezium()`"""
+    rows: str = ""
+    """SQL over the fields and the message that gives an array, if a message can have many rows, such as the lines of an
+    order. Each element becomes a row: the SQL of columns has it as `row`, and its place, from 0, as
+    `message.position.row`. A message with an empty array, or NULL, has no rows. A JSON payload can itself be the array,
+    if that is the only field. Tables that exist keep this SQL: to change it, `lakehouse rebuild` them.
+    Example: `rows="lines"`"""
     schemas: tuple[RegisteredSchema, ...] = ()
     """The schemas that messages were sent with. Not declared: a step reads them for each batch."""
 
@@ -75,8 +82,16 @@ class Topic:
                 raise ConfigurationError(
                     f"topic {self.name}: field {column.name}: SQL has the message itself under this name"
                 )
+            if self.rows and column.name.lower() == "row":
+                raise ConfigurationError(
+                    f"topic {self.name}: field {column.name}: SQL has the element of {self.rows} under this name"
+                )
             if wrong := next(wrong_types(column.dataType, column.name), None):
                 raise ConfigurationError(f"topic {self.name}: field {wrong}")
+        if self.rows and self.envelope:
+            raise ConfigurationError(
+                f"topic {self.name}: rows {self.rows}: an envelope has one row: leave out one of them"
+            )
 
     @property
     def own_name(self) -> str:
@@ -90,6 +105,16 @@ class Topic:
     @property
     def bronze_table(self) -> str:
         return f"bronze.{self.name}"
+
+    @property
+    def definition(self) -> dict[str, str]:
+        """What the rows of messages are made from, by name, if it is declared."""
+        return {"rows": self.rows} if self.rows else {}
+
+    @property
+    def position(self) -> str:
+        """The type of a row's position."""
+        return POSITION_OF_ROW if self.rows else POSITION
 
     @property
     def subscription(self) -> str:

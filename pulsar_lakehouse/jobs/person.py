@@ -82,9 +82,11 @@ def unreadable_among(lake: Lake, pipeline: Pipeline, keys: Keys) -> int:
     """The number of malformed messages of the person's topics whose key can't be read: they can be anybody's."""
     changes = [_keyed(lake, each) for each in pipeline.entities if each.name in keys]
     facts = [_own(lake, each, keys) for each in pipeline.enrichments if _direct(each, keys)]
-    nobody = [rows.where(F.size(F.array_compact("keys")) == 0).select("position") for rows in (*changes, *facts)]
-    malformed = lake.table(MALFORMED.name).read().select("position")
-    return malformed.join(reduce(DataFrame.union, nobody), on="position", how="left_semi").count()
+    nobody = [rows.where(F.size(F.array_compact("keys")) == 0) for rows in (*changes, *facts)]
+    message = [F.col("position")[part].alias(part) for part in PARTS]
+    malformed = lake.table(MALFORMED.name).read().select(*message)
+    unread = reduce(DataFrame.union, (rows.select(*message) for rows in nobody))
+    return malformed.join(unread, on=list(PARTS), how="left_semi").distinct().count()
 
 
 def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:

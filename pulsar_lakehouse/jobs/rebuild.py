@@ -118,7 +118,7 @@ def fits(lake: Lake, facts: Enrichment) -> bool:
         return True
     gold = gold_of(lake, facts)
     declared, kept = declared_definition(gold), kept_definition(lake, gold.name)
-    is_same = kept is None or all(kept[name] == declared[name] for name in FIXED)
+    is_same = kept is None or all(kept.get(name) == declared.get(name) for name in FIXED)
     differing = column_changes(lake.table(gold.name).schema, gold.schema)
     # A MERGE can't write a struct that lacks a column.
     return is_same and not any(stored and (declared or len(path) > 1) for path, stored, declared in differing)

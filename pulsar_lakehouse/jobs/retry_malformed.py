@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.decryption import decrypt_landed, decrypted
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
+from pulsar_lakehouse.contracts.malformed import place_in, place_of, position_in
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
@@ -59,45 +60,52 @@ def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Retried
 def _retry(
     lake: Lake, decoding: Decoding, decode: Transformation, place: Callable[[DataFrame], None], *, dry_run: bool
 ) -> Retried:
-    """Messages leave quarantine last: after a crash at any point, the next retry ends in the same tables."""
+    """Messages leave quarantine last: after a crash at any point, the next retry ends in the same tables.
+
+    A row that was malformed leaves it, too, if its message has no such row any more. Those that came in its place are
+    placed as those of any message.
+    """
     topic = decoding.topic
     malformed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == topic.name)
     position = F.expr(POSITION_OF_MESSAGE)
     landed = lake.table(topic.bronze_table).pin().rows.withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
+    in_quarantine = malformed.join(messages.select("position"), on="position", how="left_semi")
+    before = in_quarantine.select(position_in(topic), F.col("reason").alias("before"))
     messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
     checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
-    with cached(checked.select("message.position", "reason", *(f"message.{name}" for name in SHOWN))) as verdicts:
-        sound = verdicts.where("reason IS NULL").select("position")
+    checked = checked.select("message.position", "reason", *(f"message.{name}" for name in SHOWN))
+    with cached(before.join(checked, on="position", how="left")) as verdicts:
+        sound = verdicts.where("reason IS NULL").select(*place_of(F.col("position"), topic))
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
         if dry_run:
             return outcome
         if outcome.sound:
             place(messages.join(sound, on="position", how="left_semi").drop("position"))
             _note(lake, topic, sound)
-        before = malformed.select("position", F.col("reason").alias("before"))
-        changed = verdicts.join(before, on="position").where("reason IS NULL OR reason != before")
+        changed = verdicts.where("reason IS NULL OR reason != before")
+        changed = changed.select(*place_of(F.col("position"), topic), "reason", *SHOWN)
         if not changed.isEmpty():
             _settle(lake.writing(outcome.malformed, verdicts), topic, changed)
     return outcome
 
 
-def _note(lake: Lake, topic: Topic, positions: DataFrame) -> None:
+def _note(lake: Lake, topic: Topic, places: DataFrame) -> None:
     lake.create(ACTIONS)
-    rows = positions.select(
+    rows = places.select(
         F.lit("retry").alias("action"),
         F.lit(topic.name).alias("topic"),
-        "position",
+        *place_in(topic),
         F.current_timestamp().alias("requested_at"),
         F.lit(getpass.getuser()).alias("requested_by"),
         F.lit(None).cast("string").alias("note"),
     )
-    lake.table(ACTIONS.name).append_missing(rows, on=["action", "topic", "position"])
+    lake.table(ACTIONS.name).append_missing(rows, on=["action", "topic", *place_in(topic)])
 
 
 def _settle(lake: Lake, topic: Topic, verdicts: DataFrame) -> None:
     """Remove messages without a reason from quarantine, and update the others."""
     within = Within(F.col("held.topic") == topic.name, {"topic": (topic.name, topic.name)})
     update = {name: f"new.{name}" for name in ("reason", *SHOWN)}
-    how = Merge(on=["position"], within=within, delete="new.reason IS NULL", update=update)
+    how = Merge(on=place_in(topic), within=within, delete="new.reason IS NULL", update=update)
     lake.table(MALFORMED.name).merge(verdicts, how)

@@ -211,12 +211,17 @@ def as_written(lake: Lake, declared: Declared) -> Declared:
     return replace(declared, topic=with_schemas(lake.settings, declared.topic))
 
 
+def _as_counted(lake: Lake, facts: Enrichment) -> Enrichment:
+    """The facts as their messages are counted: only those that can have many rows are decoded for it."""
+    return as_written(lake, facts) if facts.topic.rows else facts
+
+
 def reconcile_all(lake: Lake) -> list[Reconciliation]:
     """Compare what landed with what the tables hold, topic by topic."""
     pipeline = pipeline_of(lake.settings)
     reconciliations: list[Callable[[], Reconciliation]] = [
         *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
-        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
+        *(partial(reconcile_facts, lake, _as_counted(lake, each)) for each in pipeline.enrichments),
     ]
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)

@@ -20,7 +20,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import dataset_of, files_within, is_stored, stored_table
 
 FORMS = (
-    r"-?\d+/(?P<ledger>\d+)/(?P<entry>\d+)/(?P<index>-?\d+)",
+    r"-?\d+/(?P<ledger>\d+)/(?P<entry>\d+)/(?P<index>-?\d+)( row \d+)?",
     r"\((?P<ledger>\d+),\s*(?P<entry>\d+),\s*-?\d+,\s*(?P<index>-?\d+)\)",
     r"(?P<ledger>\d+):(?P<entry>\d+)(?::-?\d+)?(?::(?P<index>-?\d+))?",
 )

@@ -197,8 +197,9 @@ OWN_COLUMNS = (
 )
 """Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
-FIXED = ("keys", "day")
-"""What can't change while gold exists: duplicates were found by these keys, and its files are of one day each."""
+FIXED = ("keys", "day", "rows")
+"""What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its facts
+have the places of these rows."""
 
 
 @checked
@@ -294,6 +295,7 @@ class Enrichment:
             "keys": ", ".join(self.keys),
             "day": self.day,
             "event_time": self.event_time,
+            **self.topic.definition,
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": sql for name, sql in self.columns.items()},
             **{f"check {name}": check.sql for name, check in of_mode(self.checks, Mode.QUARANTINE).items()},
@@ -365,7 +367,7 @@ class Enrichment:
         properties = {"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"}
         return Table(
             name=self.gold_table,
-            columns=", ".join((self.decoding.ddl, *joined, f"position {POSITION}", f"{self.day} DATE")),
+            columns=", ".join((self.decoding.ddl, *joined, f"position {self.topic.position}", f"{self.day} DATE")),
             partition_by=(self.day,),
             properties={**properties, **made_from(self.definition)},
         )
@@ -381,7 +383,7 @@ class Enrichment:
             name=f"quarantine.waiting_{self.topic.name}",
             columns=lambda: (
                 f"""
-                {self.decoding.ddl}, position {POSITION}, {self.day} DATE,
+                {self.decoding.ddl}, position {self.topic.position}, {self.day} DATE,
                 reason STRING, missing {MISSING}, attempts INT, waiting_since TIMESTAMP
             """
             ),
@@ -392,7 +394,10 @@ class Enrichment:
         """Messages that repeat a fact, with the position of the first one in `duplicate_of`."""
         return Table(
             name=f"quarantine.duplicate_{self.topic.name}",
-            columns=lambda: f"{self.decoding.ddl}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
+            columns=lambda: (
+                f"{self.decoding.ddl}, position {self.topic.position}, duplicate_of {self.topic.position}, "
+                "found_at TIMESTAMP"
+            ),
         )
 
     @property
@@ -437,12 +442,12 @@ ACTIONS = Table(
     name="quarantine.actions",
     columns=f"""
         action STRING, topic STRING, position {POSITION},
-        requested_at TIMESTAMP, requested_by STRING, note STRING
+        requested_at TIMESTAMP, requested_by STRING, note STRING, row INT
     """,
     properties={"delta.appendOnly": "true"},
 )
 """What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message. `expire` says that
-there are waiting facts whose time to find a partner is over."""
+there are waiting facts whose time to find a partner is over. `row` is as in `quarantine.malformed`."""
 
 BACKFILLS = Table(
     name="gold.backfills",
