@@ -17,7 +17,7 @@ class Reconciliation:
     topic: str
     landed: int
     rows: int | None = None
-    """Their rows, if a message can have many: then `accounted` has numbers of rows. A malformed message counts as one."""
+    """Their rows, if a message can have many: then `accounted` has rows. A malformed message counts as one."""
     empty: int = 0
     """The landed messages that have no row."""
     accounted: Mapping[str, int]
@@ -38,7 +38,7 @@ class Reconciliation:
 
     @property
     def difference(self) -> int:
-        """Landed messages, or their rows, minus accounted ones. 0 alone is no proof: a lost and a duplicated message cancel out."""
+        """Landed messages, or rows, minus accounted ones. 0 alone is no proof: a lost and a double one cancel out."""
         return (self.landed if self.rows is None else self.rows) - sum(self.accounted.values())
 
     @property

@@ -191,6 +191,10 @@ class Plan:
 class Equation:
     topic: str
     landed: int
+    rows: int | None
+    """Their rows, if a message can have many."""
+    empty: int
+    """The landed messages that have no row."""
     compacted: int
     """The landed messages that compaction had kept."""
     snapshot: int | None

@@ -210,20 +210,15 @@ def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = 
     read, but at least one.
     """
     read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
-    sql, names = decoding.topic.rows, decoding.topic.fields.names
-    if not sql:
+    if not decoding.topic.rows:
         return read
-    found = F.when(~F.col("message.is_tombstone"), try_eval(F.struct(F.expr(sql).alias("rows")))).alias("_found")
-    words = {*re.findall(r"\w+", sql)}
-    used = {name: F.col(f"`{name}`").cast("string") for name in names if name in words}
-    is_whole = F.col("message.is_tombstone")
+    array = try_eval(F.struct(F.expr(decoding.topic.rows).alias("rows")))
+    found = read.withColumn("_found", F.when(~F.col("message.is_tombstone"), array))
     if are_readable:
-        fails = F.when(~is_whole & F.col("_found").isNull(), told_with(f"rows: {sql} gives no array", used))
-        broken = F.coalesce("_broken", fails)
+        found = found.withColumn("_broken", F.coalesce("_broken", _no_array(decoding.topic)))
+        is_whole = F.col("message.is_tombstone") | F.col("_broken").isNotNull()
     else:
-        broken = F.col("_broken")
-    found = read.select("*", found).withColumn("_broken", broken)
-    is_whole |= F.col("_broken").isNotNull() if are_readable else F.coalesce(F.size("_found.rows"), F.lit(0)) < 1
+        is_whole = F.coalesce(F.size("_found.rows"), F.lit(0)) < 1
     rows = F.transform("_found.rows", lambda row, at: F.struct(at.alias("at"), row.alias(ROW)))
     whole = F.array(F.struct(F.lit(-1).alias("at"), F.lit(None).alias(ROW)))
     each = F.explode(F.when(is_whole, whole).otherwise(rows)).alias("_each")
@@ -232,6 +227,14 @@ def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = 
         F.col("message").withField("position", position).alias("message"),
         *("_broken", "_fields", "_fields.*", f"_each.{ROW}"),
     )
+
+
+def _no_array(topic: Topic) -> Column:
+    """The reason if the SQL of rows fails, with the values that it uses; else NULL."""
+    words = {*re.findall(r"\w+", topic.rows)}
+    used = {name: F.col(f"`{name}`").cast("string") for name in topic.fields.names if name in words}
+    fails = ~F.col("message.is_tombstone") & F.col("_found").isNull()
+    return F.when(fails, told_with(f"rows: {topic.rows} gives no array", used))
 
 
 def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:

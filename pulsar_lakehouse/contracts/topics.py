@@ -5,7 +5,7 @@ import re
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
@@ -105,6 +105,11 @@ class Topic:
     @property
     def bronze_table(self) -> str:
         return f"bronze.{self.name}"
+
+    @property
+    def is_array(self) -> bool:
+        """Whether a payload can itself be the array of rows."""
+        return bool(self.rows) and len(self.fields) == 1 and isinstance(self.fields[0].dataType, ArrayType)
 
     @property
     def definition(self) -> dict[str, str]:

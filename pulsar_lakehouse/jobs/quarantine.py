@@ -10,10 +10,10 @@ from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.jobs.trace import PLACE
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.direct import append_arrow
-from pulsar_lakehouse.bronze.erasures import PARTS
 from pulsar_lakehouse.tables.stored import columns_of, is_stored, stored_table
 
 MOST = 20
@@ -100,7 +100,7 @@ def actions_of(settings: Settings, action: str, chosen: Chosen, *, who: str, not
     waiting = chosen.enrichment.waiting.name
     if not is_stored(settings, waiting):
         raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
-    parts = ", ".join(f"{part} := position.{part}" for part in PARTS)
+    parts = ", ".join(f"{part} := position.{part}" for part in ("partition", *PLACE))
     has_rows = chosen.enrichment.topic.rows
     message, row = (f"struct_pack({parts})", "position.row") if has_rows else ("position", "NULL::INTEGER")
     rows = f"""

@@ -190,7 +190,7 @@ def _event_time(entity: Entity) -> Column:
 
 
 def _key(entity: Entity) -> dict[str, Column]:
-    """The columns of the key: a message without a value for one has that of its message key, unless it has many rows."""
+    """The columns of the key: a message without a value for one has that of its message key, if it is one row."""
     if entity.topic.rows:
         return {name: F.col(name) for name in entity.keys}
     given = key_values(F.col("message.key"), entity.key_types)

@@ -198,8 +198,8 @@ OWN_COLUMNS = (
 """Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
 FIXED = ("keys", "day", "rows")
-"""What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its facts
-have the places of these rows."""
+"""What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its
+facts have the places of these rows."""
 
 
 @checked

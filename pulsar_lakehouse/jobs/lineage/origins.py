@@ -1,7 +1,7 @@
 """Which columns a column is made from, by its SQL."""
 
-from contextlib import suppress
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ def origin(sql: str, topic: Topic) -> Origin:
     return Origin(columns=tuple(dict.fromkeys(found)), sql="" if is_same else sql)
 
 
-def _used(tree: exp.Expression, topic: Topic) -> Iterator[str]:
+def _used(tree: exp.Expr, topic: Topic) -> Iterator[str]:
     """The columns of bronze that SQL uses. `row` is made from what the array is."""
     for node in tree.find_all(exp.Column):
         if topic.rows and node.parts[0].name.lower() == "row":
