@@ -247,7 +247,8 @@ class Oracle:
 def rows_of(message: Message, name: str | None) -> list[Message]:
     """The rows of a message, as messages: the elements of the array that it is or, in its field `name`, has.
 
-    If the payload breaks the contract, it is one row. An element that is NULL lacks a key. A message key says nothing of its rows.
+    If the payload breaks the contract, it is one row. An element that is NULL lacks a key. A message
+    key says nothing of its rows.
     """
     if name is None:
         return [message]

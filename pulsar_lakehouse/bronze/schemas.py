@@ -60,7 +60,7 @@ def kept_schemas(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ..
 
 def unreadable(settings: Settings, topic: Topic) -> list[str]:
     """Why messages with the newest of these can't be read as the topic is declared; none if they can."""
-    kept = kept_schemas(settings, topic)
+    kept = () if topic.where else kept_schemas(settings, topic)
     return differences(topic, kept[-1]) if kept else []
 
 
@@ -102,6 +102,8 @@ def keep_schemas(lake: Lake, topic: Topic, endpoint: Endpoint) -> None:
 
 
 def _tell(topic: Topic, schema: RegisteredSchema) -> None:
+    if topic.where:  # it can't be that of all kinds
+        return
     for line in differences(topic, schema):
         CONSOLE.say(f"{topic.name}: {line}")
     registered = {

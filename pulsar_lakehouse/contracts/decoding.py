@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,10 +13,10 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import Topic, is_by_message
 from pulsar_lakehouse.contracts.types import in_spark, names_twice
 from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval
+from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval, why_no_condition
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
 
 MALFORMED = Table(
@@ -113,17 +113,18 @@ class _Source(NamedTuple):
 
     name: str
     fields: str
+    where: str
     rows: str
 
 
 def _bare(topic: Topic) -> _Source:
-    return _Source(topic.name, topic.fields.json(), topic.rows)
+    return _Source(topic.name, topic.fields.json(), topic.where, topic.rows)
 
 
 def no_messages(topic: Topic) -> DataFrame:
     """An empty frame of what the SQL of columns can use: a topic's fields, `message`, and `row` if there can be many.
 
-    Raises DeclarationsError if `rows` is no array.
+    Raises DeclarationsError if `where` is no condition, or `rows` no array.
     """
     return _no_rows(_bare(topic))
 
@@ -131,6 +132,8 @@ def no_messages(topic: Topic) -> DataFrame:
 def _no_rows(source: _Source) -> DataFrame:
     fields = T.StructType.fromJson(json.loads(source.fields))
     messages = SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
+    if source.where and (why := why_no_condition(messages, f"{source.name}: where", source.where)):
+        raise DeclarationsError([why])
     if not source.rows:
         return messages
     named = f"{source.name}: rows"
@@ -198,9 +201,34 @@ def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequen
 
 def positions(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
     """The `position` of each row of bronze messages; where a message is one row, that of each message."""
-    if not decoding.topic.rows:
+    if decoding.topic.is_plain:
         return messages.select(F.expr(POSITION_OF_MESSAGE).alias("position"))
     return messages.transform(_read_rows, decoding=decoding).select("message.position")
+
+
+def of_kind(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """The `position` of each bronze message that is of the topic's kind."""
+    return messages.transform(_read_kind, decoding=decoding).select("message.position")
+
+
+def _read_kind(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """Bronze messages of the topic's kind, or all if it has only one, as `_read` gives them, and each field."""
+    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
+    return read.where(_is_of_kind(decoding.topic)) if decoding.topic.where else read
+
+
+def _is_of_kind(topic: Topic) -> Column:
+    """Over fields and `message`. If an error or NULL leaves it open, it is not."""
+    is_meant = _is_true(topic.where)
+    if not topic.first_kind:
+        return is_meant
+    told = (where for _, where in topic.kinds if is_by_message(where))
+    is_told = reduce(Column.__or__, map(_is_true, told), F.lit(False))
+    return is_meant | (F.col("_fields").isNull() & ~F.col("message.is_tombstone") & ~is_told)
+
+
+def _is_true(condition: str) -> Column:
+    return F.coalesce(F.when(F.col("message").isNotNull(), try_eval(F.expr(condition))), F.lit(False))
 
 
 def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = True) -> DataFrame:
@@ -209,7 +237,7 @@ def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = 
     A message without a payload, or whose payload is broken, is one row; without `are_readable`, it is as many as can be
     read, but at least one.
     """
-    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
+    read = messages.transform(_read_kind, decoding=decoding)
     if not decoding.topic.rows:
         return read
     array = try_eval(F.struct(F.expr(decoding.topic.rows).alias("rows")))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import Decoding, positions
+from pulsar_lakehouse.contracts.decoding import Decoding, of_kind, positions
 
 
 class Landed(NamedTuple):
@@ -22,8 +22,8 @@ class Landed(NamedTuple):
 
 
 def landed_in(bronze: DataFrame, decoding: Decoding) -> Landed:
-    """How many messages a topic's bronze table has, and how many rows they have."""
-    messages = bronze.count()
+    """How many messages of the topic's kind its bronze table has, and how many rows they have."""
+    messages = (bronze.transform(of_kind, decoding=decoding) if decoding.topic.where else bronze).count()
     if not decoding.topic.rows:
         return Landed(messages)
     found = bronze.transform(positions, decoding=decoding)

@@ -2,10 +2,13 @@
 
 import json
 import re
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cache
 from typing import Any
 
+import sqlglot
 from pyspark.sql.types import ArrayType, StructType
+from sqlglot.errors import SqlglotError
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
@@ -16,7 +19,7 @@ from pulsar_lakehouse.contracts.types import Encoding as Encoding
 from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_ROW
+from pulsar_lakehouse.tables.declared import NAME, POSITION, POSITION_OF_ROW
 
 
 class Fields:
@@ -35,6 +38,22 @@ class Fields:
             topic.__dict__["fields"] = parse_fields(given) if isinstance(given, str) else given
         except ValueError as error:
             raise ConfigurationError(f"{type(topic).__name__.lower()} {topic.name}: {error}") from None
+
+
+def table_name(topic: str) -> str:
+    """The name for the tables of a topic with this name in Pulsar: `user_events` for UserEvents or user-events."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", "_", topic.rpartition("/")[2], flags=re.ASCII).lower().strip("_")
+    return words if NAME.fullmatch(words) else f"topic_{words}".strip("_")
+
+
+@cache
+def is_by_message(sql: str) -> bool:
+    """Whether SQL uses nothing of a message but what its payload does not say, such as `message.properties`."""
+    try:
+        columns = sqlglot.parse_one(sql, dialect="spark").find_all(sqlglot.exp.Column)
+    except SqlglotError:  # Spark may still understand it
+        return False
+    return all(len(each.parts) > 1 and each.parts[0].name.lower() == "message" for each in columns)
 
 
 @checked
@@ -64,6 +83,13 @@ class Topic:
     envelope: Debezium | None = None
     """What a payload wraps a row in, if a tool replicates a database. The fields are the row's columns, and metadata
     such as `__source_ts_ms`. Example: `envelope=Debezium()`"""
+    where: str = ""
+    """SQL over the fields and the message that is TRUE of the messages that are meant, if the topic has several kinds:
+    each is declared under a name of its own, with the same `topic` and its own fields. They land once, in the bronze
+    table of the topic's name. A payload that can't be read, so that nothing but the message can tell its kind, belongs
+    to the first of those whose `where` uses fields. Messages of no kind stay in bronze, and are counted.
+    Tables that exist keep this SQL: to change it, `lakehouse rebuild` them.
+    Example: `where="message.properties['type'] = 'refund'"`"""
     rows: str = ""
     """SQL over the fields and the message that gives an array, if a message can have many rows, such as the lines of an
     order. Each element becomes a row: the SQL of columns has it as `row`, and its place, from 0, as
@@ -72,6 +98,9 @@ class Topic:
     Example: `rows="lines"`"""
     schemas: tuple[RegisteredSchema, ...] = ()
     """The schemas that messages were sent with. Not declared: a step reads them for each batch."""
+    kinds: tuple[tuple[str, str], ...] = ()
+    """The name and the `where` of all kinds of the topic, in the order of the pipeline. Not declared: a step adds them.
+    """
 
     def __post_init__(self) -> None:
         if not self.record:
@@ -104,7 +133,33 @@ class Topic:
 
     @property
     def bronze_table(self) -> str:
-        return f"bronze.{self.name}"
+        return f"bronze.{self.landing_name}"
+
+    @property
+    def landing_name(self) -> str:
+        """The name under which its messages land: its own, or that of the topic if others have kinds of it."""
+        return table_name(self.own_name) if self.where else self.name
+
+    @property
+    def landing(self) -> "Topic":
+        """What lands: itself, or the topic of all kinds."""
+        return replace(self, name=self.landing_name, topic=self.own_name) if self.where else self
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each message that lands is one row of it: neither kinds nor rows are declared."""
+        return not self.where and not self.rows
+
+    @property
+    def first_kind(self) -> bool:
+        """Whether it has the messages that nothing but their fields could tell, if these can't be read."""
+        by_fields = [where for _, where in self.kinds or ((self.name, self.where),) if not is_by_message(where)]
+        return self.where in by_fields[:1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all kinds of the topic."""
+        return tuple(name for name, _ in self.kinds) or (self.name,)
 
     @property
     def is_array(self) -> bool:
@@ -114,7 +169,7 @@ class Topic:
     @property
     def definition(self) -> dict[str, str]:
         """What the rows of messages are made from, by name, if it is declared."""
-        return {"rows": self.rows} if self.rows else {}
+        return {name: sql for name, sql in (("where", self.where), ("rows", self.rows)) if sql}
 
     @property
     def position(self) -> str:

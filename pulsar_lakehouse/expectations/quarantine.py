@@ -51,12 +51,12 @@ def discarded(enrichment: Enrichment) -> Suite:
 
 
 def malformed(topics: Sequence[Topic], *, at_most: float) -> Suite:
-    counted = [each for each in topics if not each.rows]  # nothing tells the rows of the others without reading them
+    counted = [each for each in topics if each.is_plain]  # of the others, nothing but their messages tells the number
     rates = (
         _rate(f"malformed_{each.name}", f"{{{MALFORMED.name}.{each.name}}}", f"{{{each.bronze_table}}}", at_most)
         for each in counted
     )
-    place = ("position", "row") if len(counted) < len(topics) else ("position",)
+    place = ("position", "row") if any(each.rows for each in topics) else ("position",)
     return Suite(
         table=MALFORMED.name,
         key=("topic", "position"),
@@ -90,7 +90,7 @@ TOO_MUCH = 0.5
 def _landed(enrichment: Enrichment) -> str:
     """The number of facts that landed, as figures of tables."""
     topic = enrichment.topic
-    if not topic.rows:
+    if topic.is_plain:
         return f"{{{topic.bronze_table}}}"
     return f"({' + '.join(f'{{{place}}}' for place in enrichment.places)})"
 

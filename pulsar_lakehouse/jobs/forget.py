@@ -83,7 +83,7 @@ class Place:
 def places_of(pipeline: Pipeline) -> Iterator[Place]:
     """Bronze comes first: what has left it can't come back by a stream."""
     at_position = _same("held.position", PARTS)
-    for topic in pipeline.landed:
+    for topic in pipeline.bronze:
         yield Place(topic.bronze_table, topic.bronze_table, _same("held", PARTS))
     for topic in pipeline.landed:
         for table in (MALFORMED, ACTIONS):

@@ -2,14 +2,14 @@
 
 import getpass
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.decryption import decrypt_landed, decrypted
-from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain, of_kind
 from pulsar_lakehouse.contracts.malformed import place_in, place_of, position_in
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -70,17 +70,19 @@ def _retry(
     position = F.expr(POSITION_OF_MESSAGE)
     landed = lake.table(topic.bronze_table).pin().rows.withColumn("position", position)
     messages = landed.join(malformed.select("position"), on="position", how="left_semi")
-    in_quarantine = malformed.join(messages.select("position"), on="position", how="left_semi")
-    before = in_quarantine.select(position_in(topic), F.col("reason").alias("before"))
     messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
+    held = malformed if topic.is_plain else _of_kind(malformed, messages, decoding)
+    before = held.select(position_in(topic), F.col("reason").alias("before"))
     checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
     checked = checked.select("message.position", "reason", *(f"message.{name}" for name in SHOWN))
-    with cached(before.join(checked, on="position", how="left")) as verdicts:
+    with cached(before.join(checked, on="position", how="inner" if topic.is_plain else "left")) as verdicts:
         sound = verdicts.where("reason IS NULL").select(*place_of(F.col("position"), topic))
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
+        if len(topic.names) > 1:
+            outcome = _with_others(lake, outcome, decoding, landed, place, dry_run=dry_run)
         if dry_run:
             return outcome
-        if outcome.sound:
+        if not sound.isEmpty():
             place(messages.join(sound, on="position", how="left_semi").drop("position"))
             _note(lake, topic, sound)
         changed = verdicts.where("reason IS NULL OR reason != before")
@@ -88,6 +90,37 @@ def _retry(
         if not changed.isEmpty():
             _settle(lake.writing(outcome.malformed, verdicts), topic, changed)
     return outcome
+
+
+def _of_kind(malformed: DataFrame, messages: DataFrame, decoding: Decoding) -> DataFrame:
+    """Those of the malformed rows whose messages have landed, and are still of the topic's kind."""
+    kind = messages.drop("position").transform(of_kind, decoding=decoding)
+    return malformed.join(kind, on="position", how="left_semi")
+
+
+def _with_others(
+    lake: Lake,
+    outcome: Retried,
+    decoding: Decoding,
+    landed: DataFrame,
+    place: Callable[[DataFrame], None],
+    *,
+    dry_run: bool,
+) -> Retried:
+    """Counts malformed messages of other kinds that are of this one, now that they can be read, and places them."""
+    others = sorted({*decoding.topic.names} - {decoding.topic.name})
+    is_other = F.col("topic").isin(*others)
+    malformed = lake.table(MALFORMED.name).pin().rows.where(is_other).select("position").distinct()
+    messages = landed.join(malformed, on="position", how="left_semi")
+    messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
+    with cached(messages.drop("position").transform(of_kind, decoding=decoding)) as found:
+        number = found.count()
+        if number and not dry_run:
+            place(messages.join(found, on="position", how="left_semi").drop("position"))
+            within = Within(F.col("held.topic").isin(*others), {"topic": (others[0], others[-1])})
+            how = Merge(on=["position"], within=within, delete=True)
+            lake.writing(number, found).table(MALFORMED.name).merge(found, how)
+    return replace(outcome, malformed=outcome.malformed + number, sound=outcome.sound + number)
 
 
 def _note(lake: Lake, topic: Topic, places: DataFrame) -> None:

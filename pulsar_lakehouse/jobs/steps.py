@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.erasures import with_erasures
+from pulsar_lakehouse.bronze.kinds import reconcile_kinds
 from pulsar_lakehouse.bronze.landing import bronze_table, land
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, held_by, source_options
@@ -27,7 +28,7 @@ from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_sch
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.sources import SourceLanding, news, with_snapshot
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
-from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
@@ -205,15 +206,21 @@ def _enrich(lake: Lake, facts: Enrichment, succession: Succession) -> DataStream
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
-    """The declaration, with the schemas that its topic's messages were written with. Those of a source have none."""
+    """The declaration, with the schemas that its topic's messages were written with, and all kinds of these.
+
+    The messages of a source have neither.
+    """
     if isinstance(declared, Entity) and declared.source is not None:
         return declared
-    return replace(declared, topic=with_schemas(lake.settings, declared.topic))
+    topic = with_schemas(lake.settings, declared.topic)
+    if topic.where:
+        topic = replace(topic, kinds=pipeline_of(lake.settings).kinds_of(topic.bronze_table))
+    return replace(declared, topic=topic)
 
 
 def _as_counted(lake: Lake, facts: Enrichment) -> Enrichment:
-    """The facts as their messages are counted: only those that can have many rows are decoded for it."""
-    return as_written(lake, facts) if facts.topic.rows else facts
+    """The facts as their messages are counted: those of kinds, and with many rows, are decoded for it."""
+    return facts if facts.topic.is_plain else as_written(lake, facts)
 
 
 def reconcile_all(lake: Lake) -> list[Reconciliation]:
@@ -225,10 +232,20 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     ]
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)
-        counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.landed, done, strict=True)]
-        counted = [with_erasures(lake, topic, each) for topic, each in zip(pipeline.landed, counted, strict=True)]
+        whole = [(topic, each) for topic, each in zip(pipeline.landed, done, strict=True) if not topic.where]
+        whole += [(topic, reconcile_kinds(lake, topic, _decodings(lake, topic))) for topic in pipeline.with_kinds]
+        counted = [each for topic, each in zip(pipeline.landed, done, strict=True) if topic.where]
+        counted += [with_erasures(lake, topic, with_compacted(lake, topic, each)) for topic, each in whole]
     sources = {entity.name: entity.source for entity in pipeline.sources}
     return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
+
+
+def _decodings(lake: Lake, topic: Topic) -> list[Decoding]:
+    """How the kinds of a topic are decoded."""
+    pipeline = pipeline_of(lake.settings)
+    found = [as_written(lake, each).decoding for each in pipeline.entities]
+    found += [as_written(lake, each).decoding for each in pipeline.enrichments]
+    return [each for each in found if each.topic.bronze_table == topic.bronze_table]
 
 
 def run_all(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:

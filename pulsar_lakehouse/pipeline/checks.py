@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pulsar_lakehouse.contracts.sources import Source
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import Topic, table_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.expectations.gold import enriched
 from pulsar_lakehouse.expectations.silver import latest
@@ -70,7 +70,11 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
     """
     home = f"persistent://{namespace}/"
     of_topics: tuple[Entity | Enrichment, ...] = (*_changelogs(pipeline), *pipeline.enrichments)
-    topics: Claims = [(each.topic.full_name(namespace), each, place(each), "topic") for each in of_topics]
+    of_kinds: dict[str, object] = {}  # kinds of one topic share it
+    topics: Claims = []
+    for each in of_topics:
+        name = each.topic.full_name(namespace)
+        topics.append((name, of_kinds.setdefault(name, each) if each.topic.where else each, place(each), "topic"))
     topics += [
         (f"{home}{facts.publish_to}", facts, place(facts), "publish_to")
         for facts in pipeline.enrichments
@@ -82,6 +86,17 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
         if table.topic
     ]
     yield from _claimed_twice([(name.removeprefix(home), of, at, what) for name, of, at, what in topics])
+
+
+def _kinds_twice(declared: Iterable[Entity | Enrichment], place: Place) -> Iterator[str]:
+    """The kinds of a topic that have the name or the condition of another one: a line for each."""
+    seen: dict[tuple[str, str, str], tuple[object, str]] = {}
+    for each in declared:
+        topic = each.topic
+        for what, said in (("name", topic.name), ("where", " ".join(topic.where.split()))) if topic.where else ():
+            other, there = seen.setdefault((topic.own_name, what, said), (each, place(each)))
+            if other is not each:
+                yield f"{place(each)}: topic {topic.own_name}: {what}: {said}: is that of {there}: choose another"
 
 
 def _changelogs(pipeline: Pipeline) -> Iterator[Entity]:
@@ -172,6 +187,7 @@ def _twice(pipeline: Pipeline, place: Place) -> Iterator[str]:
         if name in OWN_TABLES:
             yield f"{place(claimant)}: {name}: the lakehouse itself has a table of this name: choose another"
     yield from topics_twice(pipeline, place)
+    yield from _kinds_twice(of_topics, place)
     yield from _claimed_twice([(name, claimant, place(claimant), "table") for name, claimant in tables])
     yield from _claimed_twice(
         [
@@ -180,12 +196,6 @@ def _twice(pipeline: Pipeline, place: Place) -> Iterator[str]:
             if table.postgres
         ]
     )
-
-
-def table_name(topic: str) -> str:
-    """The name for the tables of a topic with this name in Pulsar: `user_events` for UserEvents or user-events."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", "_", topic.rpartition("/")[2], flags=re.ASCII).lower().strip("_")
-    return words if NAME.fullmatch(words) else f"topic_{words}".strip("_")
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

@@ -63,8 +63,8 @@ def _tables(pipeline: Pipeline) -> Iterator[Node]:
         yield Node("topics", entity.came_from, how="source")
     origins = [*((each.topic, each.came_from) for each in pipeline.entities)]
     origins += [(each.topic, f"topic {each.topic.own_name}") for each in pipeline.enrichments]
-    for topic, origin in origins:
-        yield Node("bronze", topic.bronze_table, (origin,), "land")
+    for bronze, origin in {topic.bronze_table: origin for topic, origin in origins}.items():
+        yield Node("bronze", bronze, (origin,), "land")
     for entity in pipeline.entities:
         sources = (entity.topic.bronze_table,)
         yield Node("silver", entity.table.name, sources, f"merge by {', '.join(entity.keys)}")

@@ -69,7 +69,7 @@ IN_KEYS = (StringType, IntegralType, BooleanType, DateType)
 AS_IN_KEYS = "a text, an integer, a boolean or a date"
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
-FIXED = ("key", "sequence_by", "occurred_at", "rows")
+FIXED = ("key", "sequence_by", "occurred_at", "where", "rows")
 """What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 

@@ -197,9 +197,9 @@ OWN_COLUMNS = (
 )
 """Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
-FIXED = ("keys", "day", "rows")
+FIXED = ("keys", "day", "where", "rows")
 """What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its
-facts have the places of these rows."""
+facts are of these messages and have the places of these rows."""
 
 
 @checked

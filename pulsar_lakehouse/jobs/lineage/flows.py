@@ -69,7 +69,7 @@ def landed(topic: Topic, origin: str = "") -> Flow:
     """`origin` is what lands, by default the topic."""
     source, bronze = origin or f"topic {topic.own_name}", topic.bronze_table
     made = {f"payload.{name}": Origin(columns=((source, name),)) for name in topic.fields.names}
-    step = f"land {topic.name}"
+    step = f"land {topic.landing_name}"
     return Flow(step=step, reads=(source,), writes=(bronze,), columns={bronze: made}, payload=topic.fields)
 
 
