@@ -89,14 +89,14 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
 
 
 def _kinds_twice(declared: Iterable[Entity | Enrichment], place: Place) -> Iterator[str]:
-    """The kinds of a topic that have the name or the condition of another one: a line for each."""
-    seen: dict[tuple[str, str, str], tuple[object, str]] = {}
+    """The kinds of a topic that have the name of another topic, or the condition of another kind: a line for each."""
+    seen: dict[tuple[str, str], Entity | Enrichment] = {}
     for each in declared:
-        topic = each.topic
-        for what, said in (("name", topic.name), ("where", " ".join(topic.where.split()))) if topic.where else ():
-            other, there = seen.setdefault((topic.own_name, what, said), (each, place(each)))
-            if other is not each:
-                yield f"{place(each)}: topic {topic.own_name}: {what}: {said}: is that of {there}: choose another"
+        topic, condition = each.topic, " ".join(each.topic.where.split())
+        for what, said in (("name", topic.name), (f"where of {topic.own_name}", condition)):
+            other = seen.setdefault((what, said), each)
+            if said and other is not each and (topic.where or other.topic.where):
+                yield f"{place(each)}: topic {topic.name}: {what}: {said}: is that of {place(other)}: choose another"
 
 
 def _changelogs(pipeline: Pipeline) -> Iterator[Entity]:
