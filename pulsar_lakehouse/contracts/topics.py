@@ -99,8 +99,7 @@ class Topic:
     schemas: tuple[RegisteredSchema, ...] = ()
     """The schemas that messages were sent with. Not declared: a step reads them for each batch."""
     kinds: tuple[tuple[str, str], ...] = ()
-    """The name and the `where` of all kinds of the topic, in the order of the pipeline. Not declared: a step adds them.
-    """
+    """The names and the `where` of all kinds of the topic, in order. Not declared: a step adds them."""
 
     def __post_init__(self) -> None:
         if not self.record:
@@ -157,7 +156,7 @@ class Topic:
         return self.where in by_fields[:1]
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def kind_names(self) -> tuple[str, ...]:
         """The names of all kinds of the topic."""
         return tuple(name for name, _ in self.kinds) or (self.name,)
 

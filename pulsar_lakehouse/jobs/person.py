@@ -95,12 +95,13 @@ def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:
 
 
 def _keyed(lake: Lake, entity: Entity) -> DataFrame:
-    """The position of each message, and as `keys` its message key and the key in its payload, as far as readable."""
+    """The position of each message, and as `keys` its message key, if it is one row, and the key in its payload, as far as readable."""
     entity = as_written(lake, entity)
     messages = lake.table(entity.topic.bronze_table).read()
     read = messages.transform(decode_if_readable, decoding=entity.decoding, names=entity.keys)
     key = key_text([F.col(name) for name in entity.keys])
-    return read.select("message.position", F.array("message.key", key).alias("keys"))
+    own = [] if entity.topic.rows else ["message.key"]
+    return read.select("message.position", F.array(*own, key).alias("keys"))
 
 
 def _facts(lake: Lake, enrichment: Enrichment, keys: Keys) -> DataFrame:

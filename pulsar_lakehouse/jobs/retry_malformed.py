@@ -78,7 +78,7 @@ def _retry(
     with cached(before.join(checked, on="position", how="inner" if topic.is_plain else "left")) as verdicts:
         sound = verdicts.where("reason IS NULL").select(*place_of(F.col("position"), topic))
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
-        if len(topic.names) > 1:
+        if len(topic.kind_names) > 1:
             outcome = _with_others(lake, outcome, decoding, landed, place, dry_run=dry_run)
         if dry_run:
             return outcome
@@ -108,7 +108,7 @@ def _with_others(
     dry_run: bool,
 ) -> Retried:
     """Counts malformed messages of other kinds that are of this one, now that they can be read, and places them."""
-    others = sorted({*decoding.topic.names} - {decoding.topic.name})
+    others = sorted({*decoding.topic.kind_names} - {decoding.topic.name})
     is_other = F.col("topic").isin(*others)
     malformed = lake.table(MALFORMED.name).pin().rows.where(is_other).select("position").distinct()
     messages = landed.join(malformed, on="position", how="left_semi")

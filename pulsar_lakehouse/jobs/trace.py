@@ -152,7 +152,7 @@ def _messages(
     """The messages in bronze at these places or with these keys, and what happened to them there or in quarantine.
 
     One that is in no other table is found by its message key, if that is the key of an entity, or by the fields of its
-    payload, if that is JSON and the key columns are fields of it.
+    payload, if that is JSON and the key columns are fields of it; but not where a topic has several kinds.
     """
     topic, conditions = declared.topic, []
     fields = [declared.columns[name] for name in declared.keys[: len(keys)]]
@@ -160,12 +160,13 @@ def _messages(
         payload = "TRY(decode(payload))"
         has = (f"""TRY(json_extract_string({payload}, '$."{field}"')) = $key{at}""" for at, field in enumerate(fields))
         conditions.append(f"({' AND '.join(has)})")
-    if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1:
+    if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1 and not topic.rows:
         conditions.append("key = $key0")
     if not conditions and not placed:
         return [], []
     values = {f"key{place}": key for place, key in enumerate(keys)} if conditions else {}
-    in_bronze = " OR ".join([*conditions, _is_at(placed)])
+    of_kind = [] if topic.where else conditions  # other kinds have these fields and keys, too
+    in_bronze = " OR ".join([*of_kind, _is_at(placed)])
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
     landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_identity_of_fact)

@@ -76,13 +76,10 @@ def test_some_kinds_are_told_without_fields(sql: str, is_by: bool) -> None:
 
 
 def test_kinds_of_a_topic_land_in_one_table() -> None:
-    orders, refunds = (
-        Topic(name, "id BIGINT", topic="sales/eu/Shop-Events", where=name) for name in ("orders", "refunds")
-    )
+    name = "persistent://sales/eu/Shop-Events"
+    orders, refunds = (Topic(kind, "id BIGINT", topic=name, where=kind) for kind in ("orders", "refunds"))
     assert orders.bronze_table == refunds.bronze_table == "bronze.shop_events"
-    assert orders.landing == Topic(
-        "shop_events", "id BIGINT", topic="sales/eu/Shop-Events", where="orders", record="Orders"
-    )
+    assert orders.landing == Topic("shop_events", "id BIGINT", topic=name, where="orders", record="Orders")
 
 
 def test_the_first_kind_that_needs_fields_has_what_can_not_be_read() -> None:
