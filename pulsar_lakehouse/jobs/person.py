@@ -95,7 +95,7 @@ def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:
 
 
 def _keyed(lake: Lake, entity: Entity) -> DataFrame:
-    """The position of each message, and as `keys` its message key, if it is one row, and the key in its payload, as far as readable."""
+    """The position of each message or row, and as `keys` its key and a single row's message key, as far as readable."""
     entity = as_written(lake, entity)
     messages = lake.table(entity.topic.bronze_table).read()
     read = messages.transform(decode_if_readable, decoding=entity.decoding, names=entity.keys)
