@@ -107,8 +107,8 @@ def publish_again(topic: str) -> str:
 def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
     """Remove gold and its quarantine if they can't be changed row by row; returns whether they were removed.
 
-    Discarded facts stay discarded, unless messages have other rows now. Gold goes last: it refuses a run with other keys
-    or another day.
+    Discarded facts stay discarded, unless messages have other rows now. Gold goes last: it refuses a run with other
+    keys or another day.
     """
     if fits(lake, facts):
         return False

@@ -214,7 +214,7 @@ def as_written(lake: Lake, declared: Declared) -> Declared:
         return declared
     topic = with_schemas(lake.settings, declared.topic)
     if topic.where:
-        topic = replace(topic, kinds=pipeline_of(lake.settings).kinds_of(topic.bronze_table))
+        topic = replace(topic, kinds=pipeline_of(lake.settings).kinds_of(topic.bronze_table) or topic.kinds)
     return replace(declared, topic=topic)
 
 
