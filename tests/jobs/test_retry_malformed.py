@@ -209,10 +209,15 @@ def parcels(sku: str, **more: Any) -> Enrichment:
 
 STRICT = parcels("STRING NOT NULL", checks={"is_priced": quarantine("cents > 0")})
 FIXED = parcels("STRING")
-LINES = [[("a", 1), ("b", 2)], [("c", 3), ("d", -4), (None, 5)], [("e", 6), ("f", -7)], list[tuple[str, int]]()]
+LINES: list[list[tuple[str | None, int]]] = [
+    [("a", 1), ("b", 2)],
+    [("c", 3), ("d", -4), (None, 5)],
+    [("e", 6), ("f", -7)],
+    [],
+]
 PARCELS = [
     message("parcels", {"id": id, "at": 0, "lines": [{"sku": sku, "cents": cents} for sku, cents in lines]}, key=None)
-    for id, lines in enumerate(LINES)  # type: ignore[arg-type, var-annotated]
+    for id, lines in enumerate(LINES)
 ]
 
 
