@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+OTHER = "other"
+"""Messages that are of no kind."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciliation:
@@ -50,6 +53,11 @@ class Reconciliation:
         accounted = " + ".join(f"{count:,} {status}" for status, count in self.accounted.items())
         equation = f"{self.topic}: {self.arrived} landed {'=' if self.holds else '≠'} {accounted}"
         return "; ".join((equation, *self.problems))
+
+    @property
+    def other(self) -> int:
+        """How many messages are of no kind, if the topic has several."""
+        return self.accounted.get(OTHER, 0)
 
     @property
     def of_snapshot(self) -> str:

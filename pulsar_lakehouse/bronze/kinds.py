@@ -8,11 +8,8 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import Decoding, of_kind
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.reconciliation import Reconciliation
+from pulsar_lakehouse.reconciliation import OTHER, Reconciliation
 from pulsar_lakehouse.tables.lake import Lake
-
-OTHER = "other"
-"""Messages of no kind."""
 
 
 def reconcile_kinds(lake: Lake, topic: Topic, kinds: Sequence[Decoding]) -> Reconciliation:

@@ -118,6 +118,8 @@ class Step:
 class Reconciled:
     topic: str
     holds: bool
+    other: int
+    """Messages that are of no kind, if the topic has several."""
     at: datetime
 
 

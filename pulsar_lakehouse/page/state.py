@@ -110,7 +110,9 @@ def _reconciliation(status: Status) -> Markup:
     rows = (
         (
             tag("strong", each.topic),
-            badge("good", "holds") if each.holds else badge("bad", f"does not hold: {'; '.join(each.problems)}"),
+            badge("good", f"holds; {each.other:,} of no kind" if each.other else "holds")
+            if each.holds
+            else badge("bad", f"does not hold: {'; '.join(each.problems)}"),
             each.difference,
             ago(each.at),
         )
