@@ -1,0 +1,82 @@
+"""Kinds of messages in one topic of a broker: they land once, with one subscription, and each goes its way."""
+
+from pathlib import Path
+
+import pytest
+
+from pulsar_lakehouse import Enrichment, Entity, Lookup, Topic
+from pulsar_lakehouse.bronze.kinds import reconcile_kinds
+from pulsar_lakehouse.jobs.steps import enriching, landing, merging
+from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.jobs.trace import trace_entity, trace_facts
+from pulsar_lakehouse.jobs.whereabouts import message_id, whereabouts
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
+from pulsar_lakehouse.pulsar.produce import Message, produce
+from pulsar_lakehouse.pulsar.registered_schemas import newest_schema
+from pulsar_lakehouse.tables.lake import Lake
+from tests.lake import own_topics
+
+STORES = Entity(
+    topic=Topic(
+        "stores", "id BIGINT NOT NULL, city STRING", topic="Shop-v1", where="message.properties['of'] = 'store'"
+    ),
+    key="id",
+    columns="id, city",
+)
+SALES = Enrichment(
+    topic=Topic(
+        "sales",
+        "id BIGINT NOT NULL, at TIMESTAMP NOT NULL, items ARRAY<STRUCT<store: BIGINT, cents: BIGINT>>",
+        topic="Shop-v1",
+        where="message.properties['of'] = 'sale'",
+        rows="items",
+    ),
+    columns="id, message.position.row AS place, row.store AS store_id, row.cents AS cents, at",
+    keys=("id", "place"),
+    event_time="at",
+    day="sale_date",
+    lookups=(Lookup(entity=STORES, on="store_id", name="store"),),
+)
+PIPELINE = Pipeline(entities=(STORES,), enrichments=(SALES,), sql_tables=())
+AT = b'"at": "2026-01-05T14:00Z"'
+SENT = [
+    Message("1", b'{"id": 1, "city": "Bonn"}', 0, {"of": "store"}),
+    Message(
+        "", b'{"id": 7, "items": [{"store": 1, "cents": 5}, {"store": 2, "cents": 6}], ' + AT + b"}", 0, {"of": "sale"}
+    ),
+    Message("", b'{"id": 8, "items": [], ' + AT + b"}", 0, {"of": "sale"}),
+    Message("1", None, 0, {"of": "news"}),
+]
+
+
+@pytest.mark.spark
+def test_kinds_of_a_topic_land_once_and_each_goes_its_way(lake: Lake, endpoint: Endpoint, tmp_path: Path) -> None:
+    project = own_topics(lake.settings, endpoint, tmp_path, PIPELINE.topics)
+    produce([(STORES.topic, SENT)], endpoint, project)
+    own, name = Lake(lake.spark, project), SALES.topic.full_name(project.pulsar.namespace)
+    catch_up(project, landing(own, PIPELINE.topics))
+    catch_up(project, merging(own, PIPELINE.entities))
+    catch_up(project, enriching(own, PIPELINE.enrichments))
+    assert newest_schema(name, endpoint, project) is None
+    found = call_admin("GET", f"{admin_path(name)}/subscriptions", endpoint, project).json()
+    assert found == ["lakehouse-bronze.shop_v1"]
+    [topic] = PIPELINE.topics
+    counted = reconcile_kinds(own, topic, [STORES.decoding, SALES.decoding])
+    assert str(counted) == "shop_v1: 4 landed = 1 stores + 2 sales + 1 other"
+    told = [
+        (event.table, event.message.rpartition(" row ")[2], event.what) for event in trace_facts(project, SALES, ["7"])
+    ]
+    landed, gold, waits = sorted(told, key=lambda each: each[1][-1:] + each[0])
+    assert landed[0] == "bronze.shop_v1"
+    assert (gold[:2], gold[2][:26]) == (("gold.enriched_sales", "0"), "enriched: store 1 as of 20")
+    assert waits == ("quarantine.waiting_sales", "1", "waits for stores 2: store missing")
+    [row] = own.table("bronze.shop_v1").read().where("decode(payload, 'utf-8') LIKE '%\"id\": 8%'").collect()
+    empty = message_id(f"{row.partition}/{row.ledger_id}/{row.entry_id}/{row.batch_index}")
+    assert (
+        whereabouts(project, SALES.topic, empty, SALES).told
+        == "in bronze.shop_v1: it has no rows for gold.enriched_sales"
+    )
+    assert {event.table for event in trace_entity(project, STORES, ["1"])} == {
+        *("bronze.shop_v1", "silver.stores", "silver.stores_history")
+    }
