@@ -1,4 +1,4 @@
-"""What decoding costs: CPU microseconds an order in JSON, of which none, few or all are malformed, or many in a message.
+"""What decoding costs: CPU microseconds an order in JSON; none, few or all are malformed, or many in a message.
 
     .venv/bin/python -m benchmarks decode [--orders 1000000] [--hostile 100000] [--rounds 3]
 

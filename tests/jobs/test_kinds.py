@@ -1,4 +1,7 @@
-"""Kinds of messages in one topic of a broker: they land once, with one subscription, and each goes its way."""
+"""Kinds of messages in one topic of a broker: they land once, with one subscription, and each goes its way.
+
+An erasure of a store takes the sale with it that has a row of the store, and so its other row.
+"""
 
 from pathlib import Path
 
@@ -6,6 +9,8 @@ import pytest
 
 from pulsar_lakehouse import Enrichment, Entity, Lookup, Topic
 from pulsar_lakehouse.bronze.kinds import reconcile_kinds
+from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs.forget import forget
 from pulsar_lakehouse.jobs.steps import enriching, landing, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.jobs.trace import Event, trace_entity, trace_facts
@@ -77,6 +82,10 @@ def test_kinds_of_a_topic_land_once_and_each_goes_its_way(lake: Lake, endpoint: 
     assert {event.table for event in trace_entity(project, STORES, ["1"])} == {
         *("bronze.shop_v1", "silver.stores", "silver.stores_history")
     }
+    forget(own, PIPELINE, STORES, "1", now=False)
+    left = {name: own.table(name).read().count() for name in (*PIPELINE.written, SALES.waiting.name)}
+    assert left == {"bronze.shop_v1": 2, "silver.stores": 0, SALES.gold_table: 0, SALES.waiting.name: 0}
+    assert reconcile_facts(own, SALES).holds
 
 
 def _row_and_what(event: Event) -> tuple[str, str]:
