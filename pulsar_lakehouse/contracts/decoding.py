@@ -172,7 +172,7 @@ def decode(
     """
     values = decoding.values
     read = messages.transform(_read_rows, decoding=decoding)
-    given = F.struct("_fields.*", *([ROW] if decoding.topic.rows else []))
+    given = F.struct("_fields.*", ROW) if decoding.topic.rows else F.col("_fields")
     # The SQL of columns never sees the values of a broken payload.
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
     typed = read.select("message", "_broken", given.alias("_given"), row)
