@@ -43,7 +43,8 @@ settings = load_settings(home=Path("home"))
 lake = Lake(start_spark(settings), settings)
 for each in reconcile_all(lake):
     print(each)
-print([f"{each.table_name} {each.rule}" for each in validate(lake, pipeline_of(settings).suites, reports=False) if each.stops])
+results = validate(lake, pipeline_of(settings).suites, reports=False)
+print([f"{each.table_name} {each.rule}: {each.observed}" for each in results if each.stops])
 """
 
 
