@@ -26,8 +26,8 @@ from pulsar_lakehouse.bronze.schemas import SCHEMAS
 from pulsar_lakehouse.cli.commands import app
 from pulsar_lakehouse.contracts.checks import Check, fail, quarantine, warn
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.contracts.services import Service, service
 from pulsar_lakehouse.contracts.functions import function
+from pulsar_lakehouse.contracts.services import Service, service
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.expectations.results import RESULTS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pulsar_lakehouse.contracts.checks import fail, quarantine, warn
     from pulsar_lakehouse.contracts.envelopes import Debezium
-    from pulsar_lakehouse.contracts.services import service
     from pulsar_lakehouse.contracts.functions import function
+    from pulsar_lakehouse.contracts.services import service
     from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
     from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
     from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup

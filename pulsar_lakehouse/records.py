@@ -42,6 +42,8 @@ class ReconciliationRecord:
     problems: tuple[str, ...]
     at: float
     """In seconds since 1970."""
+    other: int = 0
+    """Messages that are of no kind, if the topic has several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,12 @@ def keep_reconciliations(settings: Settings, done: Sequence[Reconciliation]) -> 
     now = datetime.now(UTC).timestamp()
     records = [
         ReconciliationRecord(
-            topic=each.topic, holds=each.holds, difference=each.difference, problems=each.problems, at=now
+            topic=each.topic,
+            holds=each.holds,
+            difference=each.difference,
+            problems=each.problems,
+            at=now,
+            other=each.other,
         )
         for each in done
     ]

@@ -14,7 +14,7 @@ from pulsar_lakehouse.spark.session import SHORT_RUN
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import existing_tables, is_stored, stored_table
-from tests.oracle import Message, Oracle, Position, by_position, by_version, landed
+from tests.oracle import Message, Oracle, Position, RowPosition, by_position, by_version, landed
 from tests.oracle_lookups import Row
 from tests.shop import TOPICS
 
@@ -88,10 +88,13 @@ def tables(settings: Settings) -> dict[str, list[Any]]:
         "waiting": by_position(map(_timeless, read(settings, "quarantine.waiting_orders"))),
         "duplicates": by_position(map(_timeless, read(settings, "quarantine.duplicate_orders"))),
         "discarded": by_position(map(_timeless, read(settings, "quarantine.discarded_orders"))),
-        "malformed": sorted(
-            (row["topic"], Position(**row["position"])) for row in read(settings, "quarantine.malformed")
-        ),
+        "malformed": sorted((row["topic"], malformed_at(row)) for row in read(settings, "quarantine.malformed")),
     }
+
+
+def malformed_at(row: Row) -> Position:
+    position = Position(**row["position"])
+    return position if row["row"] is None else RowPosition(*position, row["row"])  # type: ignore[return-value]
 
 
 def expected(oracle: Oracle) -> dict[str, list[Any]]:

@@ -72,6 +72,16 @@ class Position(NamedTuple):
     batch_index: int
 
 
+class RowPosition(NamedTuple):
+    """Of an element of a message's array; -1 stands for the message as a whole."""
+
+    partition: int
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+    row: int
+
+
 class Message(NamedTuple):
     topic: str
     position: Position
@@ -100,6 +110,8 @@ class Oracle:
     """By entity, the columns of its key, if they are not `id`."""
     functions: Mapping[str, Calls] = field(default_factory=dict)
     """By topic, the columns that functions make of a row; where one raises an error, the message is malformed."""
+    rows: Mapping[str, str] = field(default_factory=dict)
+    """By topic, the field with the array of rows, if a message can have many."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
@@ -115,7 +127,7 @@ class Oracle:
         `now` is the time of the round, by which intervals are over.
         """
         self._now = now
-        landed = list(messages)
+        landed = [row for message in messages for row in rows_of(message, self.rows.get(message.topic))]
         before = {} if again else {key: list(versions) for key, versions in self._versions.items()}
         for message in landed:
             if message.topic != "orders":
@@ -247,6 +259,31 @@ class Oracle:
             fact = {name: value for name, value in order.items() if name not in (*REASONS, *added)}
             joined = self._joined(fact, held=order if in_gold else None)
             (self.waiting if "missing" in joined else self.gold).append(fact | joined)
+
+
+def rows_of(message: Message, name: str | None) -> list[Message]:
+    """The rows of a message, as messages: the elements of the array that it is or, in its field `name`, has.
+
+    If the payload breaks the contract, it is one row. An element that is NULL lacks a key. A message
+    key says nothing of its rows.
+    """
+    if name is None:
+        return [message]
+
+    def row(at: int, payload: bytes) -> Message:
+        position: Any = RowPosition(*message.position, at)
+        return message._replace(position=position, key=None, payload=payload)
+
+    whole = [row(-1, b"broken")]
+    try:
+        value = json.loads((message.payload or b"").decode("utf-8"))
+    except ValueError:
+        return whole
+    elements = value if isinstance(value, list) else value.get(name) if isinstance(value, dict) else 0
+    if elements is not None and not isinstance(elements, list):
+        return whole
+    rows = [row(at, json.dumps(element).encode()) for at, element in enumerate(elements or [])]
+    return whole if any(parse(row) is None for row in rows if row.payload != b"null") else rows
 
 
 def is_malformed(message: Message) -> bool:

@@ -52,7 +52,9 @@ def with_erasures(lake: Lake, topic: Topic, reconciliation: Reconciliation) -> R
     if there:
         problems += (f"{there:,} landed that are to be erased: run `lakehouse forget` again",)
     accounted = {**reconciliation.accounted, **({"erased": count} if count else {})}
-    return replace(reconciliation, landed=reconciliation.landed + count, accounted=accounted, problems=problems)
+    rows = None if reconciliation.rows is None else reconciliation.rows + count
+    landed = reconciliation.landed + count
+    return replace(reconciliation, landed=landed, rows=rows, accounted=accounted, problems=problems)
 
 
 def unfinished(lake: Lake) -> list[str]:

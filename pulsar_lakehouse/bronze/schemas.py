@@ -64,6 +64,8 @@ def kept_schemas(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ..
 
 def unreadable(settings: Settings, topic: Topic) -> list[str]:
     """Why messages with the newest of these can't be read as the topic is declared; none if they can."""
+    if topic.where:
+        return []
     newest = {each.topic: each for each in kept_schemas(settings, topic)}
     return [f"{of}: {line}" if of else line for of, each in newest.items() for line in differences(topic, each)]
 
@@ -111,6 +113,8 @@ def keep_schemas(lake: Lake, topic: Topic, endpoint: Endpoint) -> None:
 
 
 def _tell(topic: Topic, schema: RegisteredSchema) -> None:
+    if topic.where:  # it can't be that of all kinds
+        return
     for line in differences(topic, schema):
         CONSOLE.say(f"{topic.name}: {line}")
     registered = {

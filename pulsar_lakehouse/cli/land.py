@@ -34,7 +34,7 @@ def land_command(
     """
     settings = load_settings()
     pipeline = pipeline_of(settings)
-    wanted = chosen(topics, {topic.name: topic for topic in pipeline.landed})
+    wanted = chosen(topics, {topic.name: topic for topic in pipeline.bronze})
     sources = [each for each in pipeline.sources if each.topic in wanted]
     in_pulsar = [topic for topic in wanted if topic in pipeline.topics]
     end_if_nothing_is_new(settings, Step.LAND)

@@ -119,7 +119,9 @@ def retry(
     entities = [entity for entity in pipeline.entities if topic in ("", entity.name)]
     enrichments = [enrichment for enrichment in pipeline.enrichments if topic in ("", enrichment.topic.name)]
     writes = [*(each.table.name for each in entities), *(each.gold_table for each in enrichments)]
-    topics = [each for each in pipeline.topics if topic in ("", each.name)] if settings.pulsar.decryption_keys else []
+    bronze = {each.bronze_table for each in pipeline.landed if topic in ("", each.name)}
+    can_decrypt = bool(settings.pulsar.decryption_keys)
+    topics = [each for each in pipeline.topics if can_decrypt and each.bronze_table in bronze]
     with open_lake(settings, writes=[*writes, *(each.bronze_table for each in topics)]) as lake:
         require(lake, [*writes, MALFORMED.name], made_by="run")
         done = [

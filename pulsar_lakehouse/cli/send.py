@@ -36,7 +36,7 @@ def send_command(
 ) -> None:
     """Send the messages of a file to a topic, with its schema or with their own."""
     settings = load_settings()
-    topic = _topic_named(name, pipeline_of(settings).topics, settings)
+    topic = _topic_named(name, [*pipeline_of(settings).kinds_in_pulsar.values()], settings)
     messages = list(read_lines(_text(file).split("\n"), str(file), topic))  # all are read before any is sent
     # Each schema has its own producer, and what one has sent arrives before the next one sends.
     streams = [(topic, list(those)) for _, those in groupby(messages, key=lambda message: message.schema)]

@@ -129,6 +129,8 @@ class Step:
 class Reconciled:
     topic: str
     holds: bool
+    other: int
+    """Messages that are of no kind, if the topic has several."""
     at: datetime
 
 
@@ -202,6 +204,10 @@ class Plan:
 class Equation:
     topic: str
     landed: int
+    rows: int | None
+    """Their rows, if a message can have many."""
+    empty: int
+    """The landed messages that have no row."""
     compacted: int
     """The landed messages that compaction had kept."""
     snapshot: int | None

@@ -61,7 +61,8 @@ def shape(settings: Settings, found: Status) -> shapes.Status:
         state=[_state(each) for each in states(settings)] if found.tables else [],
         steps=[_step(each) for each in found.steps],
         reconciliations=[
-            shapes.Reconciled(topic=each.topic, holds=each.holds, at=_moment(each.at)) for each in found.reconciliations
+            shapes.Reconciled(topic=each.topic, holds=each.holds, other=each.other, at=_moment(each.at))
+            for each in found.reconciliations
         ],
     )
 
@@ -216,8 +217,12 @@ def _steps(records: Iterable[StepRecord]) -> Table:
 
 
 def _last_reconciled(records: Iterable[ReconciliationRecord]) -> Table:
-    rows = ((each.topic, report.verdict(each.holds), _ago(each.at)) for each in records)
-    return report.grid(("reconciliation", "", "when"), rows, numbers=True)
+    rows = ((each.topic, report.verdict(each.holds), _others(each), _ago(each.at)) for each in records)
+    return report.grid(("reconciliation", "", "", "when"), rows, numbers=True)
+
+
+def _others(record: ReconciliationRecord) -> str:
+    return f"{record.other:,} of no kind" if record.other else ""
 
 
 def _ago(at: float) -> str:

@@ -31,7 +31,7 @@ def wait_command(
     """
     settings, sought, longest = load_settings(), message_id(id), seconds(timeout, option="--timeout")
     pipeline = pipeline_of(settings)
-    [topic] = chosen([name], {topic.name: topic for topic in pipeline.topics})
+    [topic] = chosen([name], pipeline.kinds_in_pulsar)
     reached = layers(pipeline, topic.name)
     [into] = chosen([layer or list(reached)[-1]], reached, lacking=f"messages of {name} reach only")
     found = whereabouts(settings, topic, sought, into)

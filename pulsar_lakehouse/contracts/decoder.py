@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.avro import AvroReader
 from pulsar_lakehouse.contracts.connect import unwrapped
 from pulsar_lakehouse.contracts.decimals import reader_by_avro
 from pulsar_lakehouse.contracts.envelopes import METADATA, Change
-from pulsar_lakehouse.contracts.json_objects import TOO_DEEP, parse_object
+from pulsar_lakehouse.contracts.json_objects import TOO_DEEP, parse_object, parse_object_or_array
 from pulsar_lakehouse.contracts.message_keys import key_object, parse_text_or_object, split, text_of_key
 from pulsar_lakehouse.contracts.primitives import PRIMITIVES, parse_primitive
 from pulsar_lakehouse.contracts.protobuf import protobuf_reader
@@ -77,6 +77,7 @@ class Decoder:
         """`key_names` are the names that each part of the key can have in a message key that is an object."""
         self._topic, self._key_names = topic, key_names
         self._read = read_fields(topic.fields)
+        self._parse_json: Parse = parse_object_or_array if topic.is_array else parse_object
         self._readers: dict[tuple[str, ...], Read] = {}
         """By the names of fields that may be missing though they are required."""
         self._forms: dict[int | None, _Form] = {}
@@ -212,7 +213,9 @@ class Decoder:
         kind = self._topic.encoding if schema is None or schema.type in UNTYPED else schema.type
         match kind:
             case Encoding.JSON:
-                return _Form(kind, _json_parser(schema))
+                return _Form(
+                    kind, _json_parser(schema, parse_object_or_array if self._topic.is_array else parse_object)
+                )
             case Encoding.AVRO if schema:
                 return _Form(kind, AvroReader(schema, self._newest.get(schema.topic, "")).read)
             case Encoding.PROTOBUF | Encoding.PROTOBUF_NATIVE if schema:
@@ -230,9 +233,9 @@ def _is_plain_json(schema: RegisteredSchema) -> bool:
     return value.type in UNTYPED or (value.type == Encoding.JSON and _json_parser(value) is parse_object)
 
 
-def _json_parser(schema: RegisteredSchema | None) -> Parse:
+def _json_parser(schema: RegisteredSchema | None, parse: Parse = parse_object) -> Parse:
     read = reader_by_avro(schema.data) if schema and schema.type == Encoding.JSON and schema.data else None
-    return (lambda payload: read(parse_object(payload))) if read else parse_object
+    return (lambda payload: read(parse(payload))) if read else parse
 
 
 def _refuse(reason: str, _: bytes) -> Value:

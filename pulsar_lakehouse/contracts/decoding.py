@@ -4,7 +4,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,10 +13,10 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import Topic, is_by_message
 from pulsar_lakehouse.contracts.types import in_spark, names_twice
 from pulsar_lakehouse.errors import DeclarationsError
-from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval, value_of
+from pulsar_lakehouse.spark.declared_sql import naming, told_with, try_eval, value_of, why_no_condition
 from pulsar_lakehouse.spark.functions import Function, called_in, errors_in
 from pulsar_lakehouse.tables.declared import POSITION, POSITION_OF_MESSAGE, Table, ddl_of
 
@@ -23,17 +24,22 @@ MALFORMED = Table(
     name="quarantine.malformed",
     columns=f"""
         topic STRING, position {POSITION}, key STRING, payload BINARY, reason STRING,
-        event_time TIMESTAMP, publish_time TIMESTAMP, quarantined_at TIMESTAMP
+        event_time TIMESTAMP, publish_time TIMESTAMP, quarantined_at TIMESTAMP, row INT
     """,
     partition_by=("topic",),
 )
+"""Messages that break their contract. Where a message can have many rows, `row` is the one that does, or -1."""
 
+ROW = "row"
+"""The element of the array, under which the SQL of columns has it if a message can have many rows."""
 FAILS = "columns that fail"
 """A short reason, which `explain` replaces."""
 SOUND = "_broken IS NULL"
 """The condition on which the SQL of columns runs."""
 TOMBSTONE = "message.is_tombstone"
 """Where functions may fail, as fields are NULL."""
+IS_PAYLOAD = f"NOT {TOMBSTONE}"
+"""The condition on which SQL runs over what can be read of a payload."""
 JUDGED = "_wrong IS NULL"
 """The condition on which checks reject a message: nothing else is wrong with it."""
 ONLY_IF_REJECTED = ("payload", "topic", "properties", "schema_version")
@@ -65,8 +71,8 @@ class Decoding:
 
         Raises DeclarationsError for columns that Spark can't resolve, or whose type no table can have.
         """
-        called = tuple(called_in(self.columns.values()))
-        return _schema_of(self.topic.name, self.topic.fields.json(), tuple(self.columns.items()), called)
+        called = tuple(called_in([*self.columns.values(), self.topic.rows]))
+        return _schema_of(_bare(self.topic), tuple(self.columns.items()), called)
 
     @property
     def ddl(self) -> str:
@@ -95,14 +101,13 @@ class Decoding:
 
 
 @cache
-def _schema_of(
-    topic: str, fields: str, columns: tuple[tuple[str, str], ...], called: tuple[Function, ...]
-) -> T.StructType:
+def _schema_of(source: "_Source", columns: tuple[tuple[str, str], ...], called: tuple[Function, ...]) -> T.StructType:
     """The schema of a Decoding, whose declaration is given in values that can be cached.
 
     It depends on the functions that are `called`, too.
     """
-    messages = no_messages(T.StructType.fromJson(json.loads(fields)))
+    topic = source.name
+    messages = _no_rows(source)
     told = {f"{topic}: {name.lstrip('_')}": sql for name, sql in columns}
     with naming(messages, told):
         row = F.struct(*(value_of(sql).alias(name) for name, sql in columns)).alias("row")
@@ -120,9 +125,43 @@ def _schema_of(
     return schema
 
 
-def no_messages(fields: T.StructType) -> DataFrame:
-    """An empty frame of what the SQL of columns can use: a topic's fields, and `message`."""
-    return SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
+class _Source(NamedTuple):
+    """What the SQL of columns is resolved over, in values that can be cached."""
+
+    name: str
+    fields: str
+    where: str
+    rows: str
+
+
+def _bare(topic: Topic) -> _Source:
+    return _Source(topic.name, topic.fields.json(), topic.where, topic.rows)
+
+
+def no_messages(topic: Topic) -> DataFrame:
+    """An empty frame of what the SQL of columns can use: a topic's fields, `message`, and `row` if there can be many.
+
+    Raises DeclarationsError if `where` is no condition, or `rows` no array.
+    """
+    return _no_rows(_bare(topic))
+
+
+def _no_rows(source: _Source) -> DataFrame:
+    fields = T.StructType.fromJson(json.loads(source.fields))
+    messages = SparkSession.active().createDataFrame([], fields).withColumn("message", F.lit(None).cast(MESSAGE))
+    if source.where and (why := why_no_condition(messages, f"{source.name}: where", source.where)):
+        raise DeclarationsError([why])
+    if not source.rows:
+        return messages
+    named = f"{source.name}: rows"
+    with naming(messages, {named: source.rows}):
+        kind = messages.select(value_of(source.rows)).schema[0].dataType
+    if not isinstance(kind, T.ArrayType):
+        raise DeclarationsError([f"{named}: {source.rows}: is {kind.simpleString()}: must be an array"])
+    at = F.col("message.position").withField("row", F.lit(0))
+    return messages.withColumns(
+        {"message": F.col("message").withField("position", at), ROW: F.lit(None).cast(kind.elementType)}
+    )
 
 
 def _can_be_stored(kind: T.DataType) -> bool:
@@ -149,16 +188,17 @@ def decode(
     they are NULL unless the message is rejected. Raises ConfigurationError for a column that Spark can't resolve.
     """
     values = decoding.values
-    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
+    read = messages.transform(_read_rows, decoding=decoding)
+    given = F.struct("_fields.*", ROW) if decoding.topic.rows else F.col("_fields")
     # The SQL of columns never sees the values of a broken payload.
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
-    typed = read.select("message", "_broken", "_fields", row)
+    typed = read.select("message", "_broken", given.alias("_given"), row)
     fails = F.when(F.col("_row").isNull(), FAILS)
-    wrong = typed.select("message", "_fields", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
+    wrong = typed.select("message", "_given", F.coalesce("_broken", fails).alias("_wrong"), "_row.*").withColumns(
         dict(keys or {})
     )
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
-    kept = F.col("message").withField("fields", F.when(F.col("_wrong") == FAILS, F.col("_fields")))
+    kept = F.col("message").withField("fields", F.when(F.col("_wrong") == FAILS, F.col("_given")))
     for name in ONLY_IF_REJECTED:
         kept = kept.withField(name, F.when(F.col("reason").isNotNull(), F.col("message")[name]))
     return reasoned.select(kept.alias("message"), *values, "reason")
@@ -169,12 +209,80 @@ def decode_if_readable(messages: DataFrame, *, decoding: Decoding, names: Sequen
 
     A column is NULL if it can't be read.
     """
-    fields = messages.transform(_read, decoding=decoding).select("message", "_fields.*")
-    given = "NOT message.is_tombstone"
-    values = (try_eval(value_of(decoding.columns[name], given=given)) for name in names)
+    fields = messages.transform(_read_rows, decoding=decoding, are_readable=False)
+    values = (try_eval(value_of(decoding.columns[name], given=IS_PAYLOAD)) for name in names)
     is_payload = ~F.col("message.is_tombstone")
     columns = (F.when(is_payload, value).alias(name) for name, value in zip(names, values, strict=True))
     return fields.select("message", *columns)
+
+
+def positions(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """The `position` of each row of bronze messages; where a message is one row, that of each message."""
+    if decoding.topic.is_plain:
+        return messages.select(F.expr(POSITION_OF_MESSAGE).alias("position"))
+    return messages.transform(_read_rows, decoding=decoding).select("message.position")
+
+
+def of_kind(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """The `position` of each bronze message that is of the topic's kind."""
+    return messages.transform(_read_kind, decoding=decoding).select("message.position")
+
+
+def _read_kind(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
+    """Bronze messages of the topic's kind, or all if it has only one, as `_read` gives them, and each field."""
+    read = messages.transform(_read, decoding=decoding).select("message", "_broken", "_fields", "_fields.*")
+    return read.where(_is_of_kind(decoding.topic)) if decoding.topic.where else read
+
+
+def _is_of_kind(topic: Topic) -> Column:
+    """Over fields and `message`. If an error or NULL leaves it open, it is not."""
+    is_meant = _is_true(topic.where)
+    if not topic.first_kind:
+        return is_meant
+    told = (where for _, where in topic.kinds if is_by_message(where))
+    is_told = reduce(Column.__or__, map(_is_true, told), F.lit(False))
+    return is_meant | (F.col("_fields").isNull() & ~F.col("message.is_tombstone") & ~is_told)
+
+
+def _is_true(condition: str) -> Column:
+    return F.coalesce(F.when(F.col("message").isNotNull(), try_eval(F.expr(condition))), F.lit(False))
+
+
+def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = True) -> DataFrame:
+    """Bronze messages as `message`, `_broken`, `_fields` and each field; if they can have many rows, a row for each.
+
+    A message without a payload, or whose payload is broken, is one row; without `are_readable`, it is as many as can be
+    read, but at least one.
+    """
+    read = messages.transform(_read_kind, decoding=decoding)
+    if not decoding.topic.rows:
+        return read
+    array = try_eval(F.struct(value_of(decoding.topic.rows, given=SOUND if are_readable else IS_PAYLOAD).alias("rows")))
+    found = read.withColumn("_found", F.when(~F.col("message.is_tombstone"), array))
+    if are_readable:
+        found = found.withColumn("_broken", F.coalesce("_broken", _no_array(decoding.topic)))
+        is_whole = F.col("message.is_tombstone") | F.col("_broken").isNotNull()
+    else:
+        is_whole = F.coalesce(F.size("_found.rows"), F.lit(0)) < 1
+    rows = F.transform("_found.rows", lambda row, at: F.struct(at.alias("at"), row.alias(ROW)))
+    whole = F.array(F.struct(F.lit(-1).alias("at"), F.lit(None).alias(ROW)))
+    each = F.explode(F.when(is_whole, whole).otherwise(rows)).alias("_each")
+    position = F.col("message.position").withField("row", F.col("_each.at"))
+    return found.select("*", each).select(
+        F.col("message").withField("position", position).alias("message"),
+        *("_broken", "_fields", "_fields.*", f"_each.{ROW}"),
+    )
+
+
+def _no_array(topic: Topic) -> Column:
+    """The reason if the SQL of rows fails, with the values that it uses; else NULL."""
+    words = {*re.findall(r"\w+", topic.rows)}
+    used = {name: F.col(f"`{name}`").cast("string") for name in topic.fields.names if name in words}
+    fails = ~F.col("message.is_tombstone") & F.col("_found").isNull()
+    told = told_with(f"rows: {topic.rows} gives no array", used)
+    if errors := errors_in(topic.rows, SOUND):
+        told = F.coalesce(*map(F.expr, errors), told)
+    return F.when(fails, told)
 
 
 def _read(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
@@ -214,7 +322,8 @@ def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
 
 def _failures(decoding: Decoding) -> Column:
     """Names the columns whose SQL fails, with the values that they use, and the functions that do."""
-    given = {name: F.col(f"`{name}`").cast("string") for name in decoding.topic.fields.names}
+    names = [*decoding.topic.fields.names, *([ROW] if decoding.topic.rows else [])]
+    given = {name: F.col(f"`{name}`").cast("string") for name in names}
     given["message.properties"] = F.to_json("message.properties")
     schema, fails = decoding.schema, f"reason = '{FAILS}'"
 

@@ -8,6 +8,7 @@ from pulsar_lakehouse.contracts.values import NotReadableError, Number, Pairs, V
 
 WHITESPACE = " \t\r\n"
 DEEPEST = 1000
+NO_OBJECT = "not a JSON object"
 TOO_DEEP = f"nested more than {DEEPEST:,} levels deep"
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 10 * DEEPEST))
 BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}]', re.DOTALL)
@@ -26,6 +27,14 @@ _DECODER = json.JSONDecoder(
 
 def parse_object(payload: bytes) -> Pairs:
     """The object of a payload. Raises NotReadableError."""
+    value = parse_object_or_array(payload)
+    if not isinstance(value, Pairs):
+        raise NotReadableError(NO_OBJECT)
+    return value
+
+
+def parse_object_or_array(payload: bytes) -> Pairs | list[Value]:
+    """The object or the array of a payload. Raises NotReadableError."""
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
@@ -38,9 +47,9 @@ def parse_object(payload: bytes) -> Pairs:
     try:
         value, end = _DECODER.raw_decode(text, start)
     except ValueError:
-        raise NotReadableError("not a JSON object") from None
-    if not isinstance(value, Pairs):
-        raise NotReadableError("not a JSON object")
+        raise NotReadableError(NO_OBJECT) from None
+    if not isinstance(value, list):  # as Pairs are, too
+        raise NotReadableError(NO_OBJECT)
     if "\\u" in text and (half := HALF.search(PAIR.sub(" ", text.replace("\\\\", "  ")))):
         raise NotReadableError(f"half a surrogate pair: {half[0]}")
     if text[end:].strip(WHITESPACE):

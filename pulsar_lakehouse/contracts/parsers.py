@@ -18,7 +18,20 @@ Parse = Callable[[bytes], dict[str, Value]]
 
 
 def json_parser(topic: Topic) -> Parse:
-    return _change_parser(topic.fields) if topic.envelope else msgspec.json.Decoder(typed_dict(topic.fields)).decode
+    if topic.envelope:
+        return _change_parser(topic.fields)
+    parse: Parse = msgspec.json.Decoder(typed_dict(topic.fields)).decode
+    return _array_parser(topic.fields[0], parse) if topic.is_array else parse
+
+
+def _array_parser(field: T.StructField, parse_object: Parse) -> Parse:
+    """Parses payloads that are objects, or the array that is their only field."""
+    parse_array = msgspec.json.Decoder(parsed_type(field.dataType)).decode
+
+    def parse(payload: bytes) -> dict[str, Value]:
+        return {field.name: parse_array(payload)} if payload.startswith(b"[") else parse_object(payload)
+
+    return parse
 
 
 def _change_parser(fields: T.StructType) -> Parse:

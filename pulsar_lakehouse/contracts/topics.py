@@ -2,10 +2,13 @@
 
 import json
 import re
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cache
 from typing import Any
 
-from pyspark.sql.types import StructType
+import sqlglot
+from pyspark.sql.types import ArrayType, StructType
+from sqlglot.errors import SqlglotError
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.avro_schemas import topic_record
@@ -16,6 +19,7 @@ from pulsar_lakehouse.contracts.types import Encoding as Encoding
 from pulsar_lakehouse.contracts.types import KeyEncoding as KeyEncoding
 from pulsar_lakehouse.contracts.types import wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.tables.declared import NAME, POSITION, POSITION_OF_ROW
 
 SYSTEM = re.compile(r"__.*|.*__transaction_pending_ack")
 """The names of topics that the broker has for itself."""
@@ -47,6 +51,22 @@ class Fields:
             raise ConfigurationError(f"{type(topic).__name__.lower()} {topic.name}: {error}") from None
 
 
+def table_name(topic: str) -> str:
+    """The name for the tables of a topic with this name in Pulsar: `user_events` for UserEvents or user-events."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", "_", topic.rpartition("/")[2], flags=re.ASCII).lower().strip("_")
+    return words if NAME.fullmatch(words) else f"topic_{words}".strip("_")
+
+
+@cache
+def is_by_message(sql: str) -> bool:
+    """Whether SQL uses nothing of a message but what its payload does not say, such as `message.properties`."""
+    try:
+        columns = sqlglot.parse_one(sql, dialect="spark").find_all(sqlglot.exp.Column)
+    except SqlglotError:  # Spark may still understand it
+        return False
+    return all(len(each.parts) > 1 and each.parts[0].name.lower() == "message" for each in columns)
+
+
 @checked
 @dataclass(frozen=True)
 class Topic:
@@ -76,8 +96,23 @@ class Topic:
     envelope: Debezium | None = None
     """What a payload wraps a row in, if a tool replicates a database. The fields are the row's columns, and metadata
     such as `__source_ts_ms`. Example: `envelope=Debezium()`"""
+    where: str = ""
+    """SQL over the fields and the message that is TRUE of the messages that are meant, if the topic has several kinds:
+    each is declared under a name of its own, with the same `topic` and its own fields. They land once, in the bronze
+    table of the topic's name. A payload that can't be read, so that nothing but the message can tell its kind, belongs
+    to the first of those whose `where` uses fields. Messages of no kind stay in bronze, and are counted.
+    Tables that exist keep this SQL: to change it, `lakehouse rebuild` them.
+    Example: `where="message.properties['type'] = 'refund'"`"""
+    rows: str = ""
+    """SQL over the fields and the message that gives an array, if a message can have many rows, such as the lines of an
+    order. Each element becomes a row: the SQL of columns has it as `row`, and its place, from 0, as
+    `message.position.row`. A message with an empty array, or NULL, has no rows. A JSON payload can itself be the array,
+    if that is the only field. Tables that exist keep this SQL: to change it, `lakehouse rebuild` them.
+    Example: `rows="lines"`"""
     schemas: tuple[RegisteredSchema, ...] = ()
     """The schemas that messages were sent with. Not declared: a step reads them for each batch."""
+    kinds: tuple[tuple[str, str], ...] = ()
+    """The names and the `where` of all kinds of the topic, in order. Not declared: a step adds them."""
 
     def __post_init__(self) -> None:
         if not self.record:
@@ -88,8 +123,18 @@ class Topic:
                 raise ConfigurationError(
                     f"topic {self.name}: field {column.name}: SQL has the message itself under this name"
                 )
+            if self.rows and column.name.lower() == "row":
+                raise ConfigurationError(
+                    f"topic {self.name}: field {column.name}: SQL has the element of {self.rows} under this name"
+                )
             if wrong := next(wrong_types(column.dataType, column.name), None):
                 raise ConfigurationError(f"topic {self.name}: field {wrong}")
+        if self.where and self.is_several:
+            raise ConfigurationError(f"topic {self.name}: where {self.where}: kinds are of one topic: name it in topic")
+        if self.rows and self.envelope:
+            raise ConfigurationError(
+                f"topic {self.name}: rows {self.rows}: an envelope has one row: leave out one of them"
+            )
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -134,7 +179,48 @@ class Topic:
 
     @property
     def bronze_table(self) -> str:
-        return f"bronze.{self.name}"
+        return f"bronze.{self.landing_name}"
+
+    @property
+    def landing_name(self) -> str:
+        """The name under which its messages land: its own, or that of the topic if others have kinds of it."""
+        return table_name(self.own_name) if self.where else self.name
+
+    @property
+    def landing(self) -> "Topic":
+        """What lands: itself, or the topic of all kinds."""
+        return replace(self, name=self.landing_name, topic=self.own_name) if self.where else self
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each message that lands is one row of it: neither kinds nor rows are declared."""
+        return not self.where and not self.rows
+
+    @property
+    def first_kind(self) -> bool:
+        """Whether it has the messages that nothing but their fields could tell, if these can't be read."""
+        by_fields = [where for _, where in self.kinds or ((self.name, self.where),) if not is_by_message(where)]
+        return self.where in by_fields[:1]
+
+    @property
+    def kind_names(self) -> tuple[str, ...]:
+        """The names of all kinds of the topic."""
+        return tuple(name for name, _ in self.kinds) or (self.name,)
+
+    @property
+    def is_array(self) -> bool:
+        """Whether a payload can itself be the array of rows."""
+        return bool(self.rows) and len(self.fields) == 1 and isinstance(self.fields[0].dataType, ArrayType)
+
+    @property
+    def definition(self) -> dict[str, str]:
+        """What the rows of messages are made from, by name, if it is declared."""
+        return {name: sql for name, sql in (("where", self.where), ("rows", self.rows)) if sql}
+
+    @property
+    def position(self) -> str:
+        """The type of a row's position."""
+        return POSITION_OF_ROW if self.rows else POSITION
 
     @property
     def subscription(self) -> str:

@@ -60,7 +60,7 @@ with DAG(
     doc_md=__doc__,
 ) as dag:
     declared = pipeline_of(load_settings())
-    bronze = [topic.bronze_table for topic in declared.landed]
+    bronze = [topic.bronze_table for topic in declared.bronze]
     silver = [entity.table.name for entity in declared.entities]
     gold = [facts.gold_table for facts in declared.enrichments]
 

@@ -17,7 +17,6 @@ from pulsar_lakehouse.expectations.suites import (
 )
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.match import Match
-from pulsar_lakehouse.tables.declared import POSITION
 
 
 def enriched(enrichment: Enrichment) -> Suite:
@@ -31,7 +30,7 @@ def enriched(enrichment: Enrichment) -> Suite:
         key=enrichment.keys,
         arrives=CHANGE_FEED,
         rules=(
-            types(lambda: f"{enrichment.decoding.ddl}, position {POSITION}, {day} DATE"),
+            types(lambda: f"{enrichment.decoding.ddl}, position {enrichment.topic.position}, {day} DATE"),
             *not_null(*dict.fromkeys((*enrichment.keys, event_time)), day, "position"),
             unique(*enrichment.keys, day),
             each_row("is_of_its_day", f"{day} = to_date({event_time})"),

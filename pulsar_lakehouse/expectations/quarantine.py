@@ -22,7 +22,7 @@ def waiting(enrichment: Enrichment, *, at_most: float) -> Suite:
             # Facts of an older release say it once they are tried again. A row that led to the state may have no key.
             each_row("says_for_which_keys", f"coalesce(NOT exists(missing, each -> {no_key}), true)"),
             each_row("has_not_expired", f"NOT ({expired})", Severity.WARNING),
-            *_rate("waiting", "{rows}", enrichment.topic, at_most),
+            *_rate("waiting", "{rows}", _landed(enrichment), at_most),
         ),
     )
 
@@ -36,7 +36,7 @@ def duplicates(enrichment: Enrichment, *, at_most: float) -> Suite:
             *not_null(*enrichment.keys, "position"),
             unique("position"),
             each_row("repeats_another", "duplicate_of != position"),
-            *_rate("duplicate", "{rows}", enrichment.topic, at_most),
+            *_rate("duplicate", "{rows}", _landed(enrichment), at_most),
         ),
     )
 
@@ -51,14 +51,19 @@ def discarded(enrichment: Enrichment) -> Suite:
 
 
 def malformed(topics: Sequence[Topic], *, at_most: float) -> Suite:
-    rates = (_rate(f"malformed_{each.name}", f"{{{MALFORMED.name}.{each.name}}}", each, at_most) for each in topics)
+    counted = [each for each in topics if each.is_plain]  # of the others, nothing but their messages tells the number
+    rates = (
+        _rate(f"malformed_{each.name}", f"{{{MALFORMED.name}.{each.name}}}", f"{{{each.bronze_table}}}", at_most)
+        for each in counted
+    )
+    place = ("position", "row") if any(each.rows for each in topics) else ("position",)
     return Suite(
         table=MALFORMED.name,
         key=("topic", "position"),
         may_be_empty=True,
         rules=(
             *not_null("topic", "position", "publish_time"),
-            unique("topic", "position"),
+            unique("topic", *place),
             each_row("says_why", "length(reason) > 0"),
             *(rule for rules in rates for rule in rules),
         ),
@@ -82,9 +87,16 @@ TOO_MUCH = 0.5
 """If more than this share of a topic is held back, its contract or its producer must be wrong."""
 
 
-def _rate(what: str, count: str, topic: Topic, at_most: float) -> tuple[Rule, ...]:
+def _landed(enrichment: Enrichment) -> str:
+    """The number of facts that landed, as figures of tables."""
+    topic = enrichment.topic
+    if topic.is_plain:
+        return f"{{{topic.bronze_table}}}"
+    return f"({' + '.join(f'{{{place}}}' for place in enrichment.places)})"
+
+
+def _rate(what: str, count: str, landed: str, at_most: float) -> tuple[Rule, ...]:
     """Rules on the share of landed messages that is held back: over `at_most` is a warning, over half is critical."""
-    landed = f"{{{topic.bronze_table}}}"
     shows = f"concat(round(100 * {count} / greatest({landed}, 1), 2), ' %')"
     return (
         logged(f"{what}_are_few", f"{count} <= {at_most} * {landed}", Severity.WARNING, shows=shows),

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.schemas import SCHEMAS, WRITER_SCHEMAS
-from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.decoding import MALFORMED, positions
+from pulsar_lakehouse.contracts.malformed import position_in
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
@@ -44,7 +45,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.frames import cached, frame_of
 from pulsar_lakehouse.spark.session_settings import session_settings
 from pulsar_lakehouse.storage import has_tables
-from pulsar_lakehouse.tables.declared import KEEP, POSITION_OF_MESSAGE, USER_METADATA
+from pulsar_lakehouse.tables.declared import KEEP, USER_METADATA
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import APPEND_ONLY, Lake
 from pulsar_lakehouse.tables.old_files import remove_old_files, remove_old_log
@@ -82,7 +83,7 @@ class Place:
 def places_of(pipeline: Pipeline) -> Iterator[Place]:
     """Bronze comes first: what has left it can't come back by a stream."""
     at_position = _same("held.position", PARTS)
-    for topic in pipeline.landed:
+    for topic in pipeline.bronze:
         yield Place(topic.bronze_table, topic.bronze_table, _same("held", PARTS))
     for topic in pipeline.landed:
         for table in (MALFORMED, ACTIONS):
@@ -250,17 +251,20 @@ def decide_again(lake: Lake, enrichment: Enrichment) -> None:
     Tables are pinned: what is cached of them would otherwise change while the facts are placed.
     """
     bronze = lake.table(enrichment.topic.bronze_table).pin().rows
-    landed = bronze.select("*", F.expr(POSITION_OF_MESSAGE).alias("position"))
+    enrichment = as_written(lake, enrichment)
+    landed = bronze.transform(positions, decoding=enrichment.decoding)
     duplicates = lake.table(enrichment.duplicates.name).pin().rows
     first = landed.select(F.col("position").alias("duplicate_of"))
     orphans = duplicates.join(first, on="duplicate_of", how="left_anti").select("position")
     _delete(lake, enrichment.duplicates.name, orphans, "held.position = gone.position")
-    placed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == enrichment.topic.name).select("position")
+    malformed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == enrichment.topic.name)
+    placed = malformed.select(position_in(enrichment.topic))
     for name in enrichment.places:
         placed = placed.union(lake.table(name).pin().rows.select("position"))
-    with cached(landed.join(placed, on="position", how="left_anti").drop("position")) as messages:
+    left = landed.join(placed, on="position", how="left_anti").select("position.*")
+    with cached(bronze.join(left, on=list(PARTS), how="left_semi")) as messages:
         if not messages.isEmpty():
-            enrich_messages(lake, as_written(lake, enrichment), messages)
+            enrich_messages(lake, enrichment, messages)
 
 
 def remove_examples(lake: Lake) -> None:

@@ -82,9 +82,11 @@ def unreadable_among(lake: Lake, pipeline: Pipeline, keys: Keys) -> int:
     """The number of malformed messages of the person's topics whose key can't be read: they can be anybody's."""
     changes = [_keyed(lake, each) for each in pipeline.entities if each.name in keys]
     facts = [_own(lake, each, keys) for each in pipeline.enrichments if _direct(each, keys)]
-    nobody = [rows.where(F.size(F.array_compact("keys")) == 0).select("position") for rows in (*changes, *facts)]
-    malformed = lake.table(MALFORMED.name).read().select("position")
-    return malformed.join(reduce(DataFrame.union, nobody), on="position", how="left_semi").count()
+    nobody = [rows.where(F.size(F.array_compact("keys")) == 0) for rows in (*changes, *facts)]
+    message = [F.col("position")[part].alias(part) for part in PARTS]
+    malformed = lake.table(MALFORMED.name).read().select(*message)
+    unread = reduce(DataFrame.union, (rows.select(*message) for rows in nobody))
+    return malformed.join(unread, on=list(PARTS), how="left_semi").distinct().count()
 
 
 def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:
@@ -93,12 +95,13 @@ def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:
 
 
 def _keyed(lake: Lake, entity: Entity) -> DataFrame:
-    """The position of each message, and as `keys` its message key and the key in its payload, as far as readable."""
+    """The position of each message or row, and as `keys` its key and a single row's message key, as far as readable."""
     entity = as_written(lake, entity)
     messages = lake.table(entity.topic.bronze_table).read()
     read = messages.transform(decode_if_readable, decoding=entity.decoding, names=entity.keys)
     key = key_text([F.col(name) for name in entity.keys])
-    return read.select("message.position", F.array("message.key", key).alias("keys"))
+    own = [] if entity.topic.rows else ["message.key"]
+    return read.select("message.position", F.array(*own, key).alias("keys"))
 
 
 def _facts(lake: Lake, enrichment: Enrichment, keys: Keys) -> DataFrame:

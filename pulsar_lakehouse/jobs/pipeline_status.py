@@ -150,6 +150,7 @@ def status_of(settings: Settings) -> Status:
     """Does not fail for an absent broker or an unreadable table: the status says so."""
     began, pipeline = time.monotonic(), pipeline_of(settings)
     declared = {*(topic.name for topic in pipeline.landed), *pipeline.published_topics}
+    declared |= {topic.name for topic in pipeline.topics}
     declared |= {entity.name for entity in pipeline.entities} | {table.name for table in pipeline.sql_tables}
     status = Status(
         streams=pipeline.written,
@@ -171,7 +172,7 @@ def status_of(settings: Settings) -> Status:
         malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
         status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.landed]
         rows = {each.name: each.rows for each in status.tables}
-        status.landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.landed}
+        status.landed = _landed(pipeline, rows)
         status.held = {
             (facts.topic.name, place): rows.get(table.name, 0)
             for facts in pipeline.enrichments
@@ -184,6 +185,13 @@ def status_of(settings: Settings) -> Status:
     status.unreconciled = unreconciled(pipeline, status.tables, status.reconciliations)
     status.seconds = time.monotonic() - began
     return status
+
+
+def _landed(pipeline: Pipeline, rows: Mapping[str, int]) -> dict[str, int]:
+    """By topic, and by kinds of facts: its messages, or else the rows that were made of them, as far as tables tell."""
+    landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.bronze}
+    others = (facts for facts in pipeline.enrichments if not facts.topic.is_plain)
+    return landed | {facts.topic.name: sum(rows.get(name, 0) for name in facts.places) for facts in others}
 
 
 def freshness(

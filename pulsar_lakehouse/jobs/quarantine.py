@@ -10,10 +10,11 @@ from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.jobs.trace import PLACE
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.direct import append_arrow
-from pulsar_lakehouse.tables.stored import is_stored
+from pulsar_lakehouse.tables.stored import columns_of, is_stored, stored_table
 
 MOST = 20
 """Reasons of malformed messages that are told for a topic. Further ones are counted together."""
@@ -99,9 +100,12 @@ def actions_of(settings: Settings, action: str, chosen: Chosen, *, who: str, not
     waiting = chosen.enrichment.waiting.name
     if not is_stored(settings, waiting):
         raise LakehouseError(f"{waiting} is not there yet: run `lakehouse enrich` first")
+    parts = ", ".join(f"{part} := position.{part}" for part in ("partition", *PLACE))
+    has_rows = chosen.enrichment.topic.rows
+    message, row = (f"struct_pack({parts})", "position.row") if has_rows else ("position", "NULL::INTEGER")
     rows = f"""
-        SELECT $action AS action, $topic AS topic, position, now() AS requested_at, $who AS requested_by,
-               nullif($note, '') AS note
+        SELECT $action AS action, $topic AS topic, {message} AS position, now() AS requested_at,
+               $who AS requested_by, nullif($note, '') AS note, {row} AS row
         FROM {waiting} WHERE {chosen.where}
     """
     told = {"action": action, "topic": chosen.enrichment.topic.name, "who": who, "note": note}
@@ -111,4 +115,5 @@ def actions_of(settings: Settings, action: str, chosen: Chosen, *, who: str, not
 def ask(settings: Settings, actions: pa.Table) -> None:
     """Record the actions, which the enrichment stream reads."""
     if len(actions):
-        append_arrow(settings, ACTIONS.name, actions)
+        columns = columns_of(stored_table(settings, ACTIONS.name)).names  # of an earlier release, without the last
+        append_arrow(settings, ACTIONS.name, actions.select(columns))

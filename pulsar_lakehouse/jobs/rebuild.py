@@ -22,7 +22,13 @@ from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, require
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.definitions import approve_losses, declared_definition, keep_definition, kept_definition
+from pulsar_lakehouse.tables.definitions import (
+    approve_losses,
+    declared_definition,
+    is_same,
+    keep_definition,
+    kept_definition,
+)
 from pulsar_lakehouse.tables.evolution import column_changes
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -101,15 +107,25 @@ def publish_again(topic: str) -> str:
 def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
     """Remove gold and its quarantine if they can't be changed row by row; returns whether they were removed.
 
-    Discarded facts stay discarded. Gold goes last: it refuses a run with other keys or another day.
+    Discarded facts stay discarded, unless messages have other rows now. Gold goes last: it refuses a run with other
+    keys or another day.
     """
     if fits(lake, facts):
         return False
-    if lake.table(facts.discarded.name).exists():
+    places = [facts.duplicates.name, facts.waiting.name, facts.gold_table]
+    if not _has_same_rows(lake, facts):
+        places.insert(0, facts.discarded.name)
+    elif lake.table(facts.discarded.name).exists():
         _decode_discarded(lake, as_written(lake, facts))
-    for name in (facts.duplicates.name, facts.waiting.name, facts.gold_table):
+    for name in places:
         lake.table(name).remove()
     return True
+
+
+def _has_same_rows(lake: Lake, facts: Enrichment) -> bool:
+    """Whether positions name the rows that they did when gold was made."""
+    kept = kept_definition(lake, facts.gold_table) or {}
+    return is_same(facts.topic.definition.get("rows"), kept.get("rows"))
 
 
 def fits(lake: Lake, facts: Enrichment) -> bool:
@@ -118,7 +134,7 @@ def fits(lake: Lake, facts: Enrichment) -> bool:
         return True
     gold = gold_of(lake, facts)
     declared, kept = declared_definition(gold), kept_definition(lake, gold.name)
-    is_same = kept is None or all(kept[name] == declared[name] for name in FIXED)
+    is_same = kept is None or all(kept.get(name) == declared.get(name) for name in FIXED)
     differing = column_changes(lake.table(gold.name).schema, gold.schema)
     # A MERGE can't write a struct that lacks a column.
     return is_same and not any(stored and (declared or len(path) > 1) for path, stored, declared in differing)

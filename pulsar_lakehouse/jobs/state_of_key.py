@@ -82,6 +82,8 @@ def _shown(facts: Enrichment) -> dict[str, str]:
     """What is shown of facts, as SQL, by the table where they can be."""
     first, last = (f"CAST({facts.day} {sign} {facts.dedup_days} AS DATE)" for sign in "-+")
     message = "concat_ws('/', {0}.partition, {0}.ledger_id, {0}.entry_id, {0}.batch_index)"
+    if facts.topic.rows:
+        message = f"concat({message}, ' row ', {{0}}.row)"
     waits = "concat(reason, ', since ', strftime(waiting_since, '%Y-%m-%d %H:%M'), ', attempts: ', attempts)"
     repeats = f"concat('repeats ', {message.format('duplicate_of')})"
 

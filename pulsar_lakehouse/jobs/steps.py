@@ -20,6 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.erasures import with_erasures
+from pulsar_lakehouse.bronze.kinds import reconcile_kinds
 from pulsar_lakehouse.bronze.landing import bronze_table, land, tell_gone
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, held_by
@@ -28,7 +29,7 @@ from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_sch
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
 from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
-from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
@@ -188,7 +189,7 @@ def landing_services(
         Stream(
             f"land {entity.name}",
             None,
-            flows.landed(entity.topic, entity.came_from),
+            flows.landed(entity.topic, entity.origins),
             at_once=ServiceLanding(
                 lake, entity.source, partial(unanswered, lake.settings, pipeline, entity, again=again)
             ),
@@ -244,10 +245,21 @@ def _enrich(lake: Lake, facts: Enrichment, succession: Succession) -> DataStream
 
 
 def as_written(lake: Lake, declared: Declared) -> Declared:
-    """The declaration, with the schemas that its topic's messages were written with. Those of a source have none."""
+    """The declaration, with the schemas that its topic's messages were written with, and all kinds of these.
+
+    The messages of a source have neither.
+    """
     if isinstance(declared, Entity) and declared.source is not None:
         return declared
-    return replace(declared, topic=with_schemas(lake.settings, declared.topic))
+    topic = with_schemas(lake.settings, declared.topic)
+    if topic.where:
+        topic = replace(topic, kinds=pipeline_of(lake.settings).kinds_of(topic.bronze_table) or topic.kinds)
+    return replace(declared, topic=topic)
+
+
+def _as_counted(lake: Lake, facts: Enrichment) -> Enrichment:
+    """The facts as their messages are counted: those of kinds, and with many rows, are decoded for it."""
+    return facts if facts.topic.is_plain else as_written(lake, facts)
 
 
 def reconcile_all(lake: Lake) -> list[Reconciliation]:
@@ -255,14 +267,24 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     pipeline = pipeline_of(lake.settings)
     reconciliations: list[Callable[[], Reconciliation]] = [
         *(partial(reconcile_entity, lake, as_written(lake, entity)) for entity in pipeline.entities),
-        *(partial(reconcile_facts, lake, enrichment) for enrichment in pipeline.enrichments),
+        *(partial(reconcile_facts, lake, _as_counted(lake, each)) for each in pipeline.enrichments),
     ]
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)
-        counted = [with_compacted(lake, topic, each) for topic, each in zip(pipeline.landed, done, strict=True)]
-        counted = [with_erasures(lake, topic, each) for topic, each in zip(pipeline.landed, counted, strict=True)]
+        whole = [(topic, each) for topic, each in zip(pipeline.landed, done, strict=True) if not topic.where]
+        whole += [(topic, reconcile_kinds(lake, topic, _decodings(lake, topic))) for topic in pipeline.with_kinds]
+        counted = [each for topic, each in zip(pipeline.landed, done, strict=True) if topic.where]
+        counted += [with_erasures(lake, topic, with_compacted(lake, topic, each)) for topic, each in whole]
     sources = {each.name: each.source for each in pipeline.sources if isinstance(each.source, Source)}
     return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
+
+
+def _decodings(lake: Lake, topic: Topic) -> list[Decoding]:
+    """How the kinds of a topic are decoded."""
+    pipeline = pipeline_of(lake.settings)
+    found = [as_written(lake, each).decoding for each in pipeline.entities]
+    found += [as_written(lake, each).decoding for each in pipeline.enrichments]
+    return [each for each in found if each.topic.bronze_table == topic.bronze_table]
 
 
 def run_all(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:

@@ -24,6 +24,8 @@ from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
 Place = tuple[int, int, int]
 """Ledger, entry and index in the batch of a message. Ledgers are of one partition each."""
 PLACE = "ledger_id", "entry_id", "batch_index"
+WHOLE = -1
+"""The row of a message as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,7 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
 
     Raises ConfigurationError for values that no key can have.
     """
-    changes = {name: _with_keys(settings, name, facts, keys, _place_of_fact) for name in facts.places}
+    changes = {name: _with_keys(settings, name, facts, keys, _identity_of_fact) for name in facts.places}
     placed = {_place_of_fact(_row(change)) for of_table in changes.values() for change in of_table}
     landed, events = _messages(settings, facts, keys, placed)
     in_gold = changes[facts.gold_table]
@@ -99,7 +101,7 @@ def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> lis
         return tuple(row[name] for name in entity.keys)
 
     latest = _with_keys(settings, entity.table.name, entity, keys, key_of)
-    versions = _with_keys(settings, entity.history.name, entity, keys, _place_of_version)
+    versions = _with_keys(settings, entity.history.name, entity, keys, _identity_of_version)
     placed = {_place_of_version(_row(change)) for change in (*latest, *versions)}
     landed, events = _messages(settings, entity, keys, placed)
     known = {_place_of_bronze(_row(change)): position(_row(change)) for change in landed}
@@ -150,7 +152,7 @@ def _messages(
     """The messages in bronze at these places or with these keys, and what happened to them there or in quarantine.
 
     One that is in no other table is found by its message key, if that is the key of an entity, or by the fields of its
-    payload, if that is JSON and the key columns are fields of it.
+    payload, if that is JSON and the key columns are fields of it; but not where a topic has several kinds.
     """
     topic, conditions = declared.topic, []
     fields = [declared.columns[name] for name in declared.keys[: len(keys)]]
@@ -158,17 +160,18 @@ def _messages(
         payload = "TRY(decode(payload))"
         has = (f"""TRY(json_extract_string({payload}, '$."{field}"')) = $key{at}""" for at, field in enumerate(fields))
         conditions.append(f"({' AND '.join(has)})")
-    if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1:
+    if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1 and not topic.rows:
         conditions.append("key = $key0")
     if not conditions and not placed:
         return [], []
     values = {f"key{place}": key for place, key in enumerate(keys)} if conditions else {}
-    in_bronze = " OR ".join([*conditions, _is_at(placed)])
+    of_kind = [] if topic.where else conditions  # other kinds have these fields and keys, too
+    in_bronze = " OR ".join([*of_kind, _is_at(placed)])
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
     landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
-    rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_place_of_fact)
+    rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_identity_of_fact)
     events = [_event(change, position(_row(change)), _told_of_landed(topic, change)) for change in landed]
-    events += [_event(change, position(_row(change)["position"]), _told_of_malformed(change)) for change in rejected]
+    events += [_event(change, _position_in_quarantine(_row(change)), _told_of_malformed(change)) for change in rejected]
     return landed, events
 
 
@@ -197,9 +200,23 @@ def _place_of_version(row: Row) -> Place:
     return _place_of_bronze(row["sequence"])
 
 
+def _identity_of_fact(row: Row) -> Hashable:
+    """What tells a fact or a malformed message from others: also its place, if its message has many rows."""
+    return _place_of_fact(row), row["position"].get("row"), row.get("row")
+
+
+def _identity_of_version(row: Row) -> Hashable:
+    return _place_of_version(row), row["sequence"].get("row")
+
+
 def position(row: Row) -> str:
-    """The place of a message as people see it: `partition/ledger/entry/index in its batch`."""
-    return _slashed((row["partition"], *_place_of_bronze(row)))
+    """The place of a message as people see it: `partition/ledger/entry/index in its batch`, and that of a row in it."""
+    place = _slashed((row["partition"], *_place_of_bronze(row)))
+    return place if row.get("row") in (None, WHOLE) else f"{place} row {row['row']}"
+
+
+def _position_in_quarantine(row: Row) -> str:
+    return position({**row["position"], "row": row.get("row")})
 
 
 def _slashed(numbers: Iterable[int]) -> str:
@@ -326,11 +343,12 @@ def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iter
     """What people requested for these messages."""
     if not places or ACTIONS.name not in table_names(settings):
         return
-    columns, wanted = "requested_at, position, action, requested_by, note", _is_at(places, "position.")
+    row = "row" if "row" in columns_of(stored_table(settings, ACTIONS.name)).names else "NULL AS row"
+    columns, wanted = f"requested_at, position, {row}, action, requested_by, note", _is_at(places, "position.")
     rows = f"SELECT {columns} FROM {ACTIONS.name} WHERE topic = $topic AND {wanted}"
-    for at, place, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
+    for at, place, number, action, who, note in query(settings, rows, {"topic": facts.topic.name}).fetchall():
         what = f"{action} requested by {who}{f': {note}' if note else ''}"
-        yield Event(at=at, table=ACTIONS.name, version=None, message=position(place), what=what)
+        yield Event(at=at, table=ACTIONS.name, version=None, message=position({**place, "row": number}), what=what)
 
 
 def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowChange]) -> Iterator[Event]:

@@ -20,7 +20,7 @@ from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.stored import dataset_of, files_within, is_stored, stored_table
 
 FORMS = (
-    r"-?\d+/(?P<ledger>\d+)/(?P<entry>\d+)/(?P<index>-?\d+)",
+    r"-?\d+/(?P<ledger>\d+)/(?P<entry>\d+)/(?P<index>-?\d+)( row \d+)?",
     r"\((?P<ledger>\d+),\s*(?P<entry>\d+),\s*-?\d+,\s*(?P<index>-?\d+)\)",
     r"(?P<ledger>\d+):(?P<entry>\d+)(?::-?\d+)?(?::(?P<index>-?\d+))?",
 )
@@ -74,16 +74,21 @@ def whereabouts(settings: Settings, topic: Topic, id: MessageId, into: Entity | 
         return Whereabouts("has not landed yet")
     if into is None:
         return Whereabouts(f"in {bronze}, since {landed[0]['landed_at']:%Y-%m-%d %H:%M:%S}", has_arrived=True)
-    if isinstance(into, Entity) and _is_merged(settings, into, id):
+    if isinstance(into, Entity) and _is_read(settings, into.table.name, topic, id):
         return Whereabouts(f"in {into.table.name}, or older than what it has of this key", has_arrived=True)
+    if not topic.is_plain and isinstance(into, Enrichment) and _is_read(settings, into.gold_table, topic, id):
+        return Whereabouts(f"in {bronze}: it has no rows for {into.gold_table}", is_final=True)
     return Whereabouts(f"in {bronze}, and not {'merged' if isinstance(into, Entity) else 'enriched'} yet")
 
 
 def _among_facts(rows: "partial[list[Row]]", facts: Enrichment) -> Whereabouts | None:
-    if rows(facts.gold_table, within="position."):
+    in_gold = rows(facts.gold_table, within="position.")
+    if in_gold and not facts.topic.rows:  # a message of many rows has arrived when none of them waits
         return Whereabouts(f"in {facts.gold_table}", has_arrived=True)
     if found := rows(facts.waiting.name, within="position."):
         return Whereabouts(f"in {facts.waiting.name}: {told_of_missing(found[0])}")
+    if in_gold:
+        return Whereabouts(f"in {facts.gold_table}", has_arrived=True)
     if found := rows(facts.duplicates.name, within="position."):
         first = position(found[0]["duplicate_of"])
         return Whereabouts(f"in {facts.duplicates.name}: a duplicate of {first}", is_final=True)
@@ -92,10 +97,10 @@ def _among_facts(rows: "partial[list[Row]]", facts: Enrichment) -> Whereabouts |
     return None
 
 
-def _is_merged(settings: Settings, entity: Entity, id: MessageId) -> bool:
-    """Whether the message was in bronze at the version that the last merge has read."""
-    table = entity.topic.bronze_table
-    read = [read for _, read in batches_of(settings, entity.table.name)][-1:]
+def _is_read(settings: Settings, stream: str, topic: Topic, id: MessageId) -> bool:
+    """Whether the message was in bronze at the version that the stream into a table has read."""
+    table = topic.bronze_table
+    read = [read for _, read in batches_of(settings, stream)][-1:]
     version = read[0].get(str(stored_table(settings, table).metadata().id), -1) if read else -1
     return version >= 0 and bool(_rows(settings, table, version=version, id=id))
 

@@ -12,6 +12,7 @@ from pulsar_lakehouse.jobs.problems import LATE, problems, warnings
 from pulsar_lakehouse.page.html import Child, Markup, Number, ago, badge, grid, section, sparkline, tag
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.graph import Note, picture
+from pulsar_lakehouse.records import ReconciliationRecord
 from pulsar_lakehouse.terminal import duration
 
 COMMITS = 30
@@ -108,16 +109,16 @@ def _gold(status: Status, commits: Commits) -> Iterable[Sequence[Child]]:
 
 def _reconciliation(status: Status) -> Markup:
     rows = (
-        (
-            tag("strong", each.topic),
-            badge("good", "holds") if each.holds else badge("bad", f"does not hold: {'; '.join(each.problems)}"),
-            each.difference,
-            ago(each.at),
-        )
-        for each in status.reconciliations
+        (tag("strong", each.topic), _verdict(each), each.difference, ago(each.at)) for each in status.reconciliations
     )
     columns = ("topic", "each landed message is in one place", "difference", "when")
     return grid("Reconciliation", columns, rows, "Nothing was reconciled yet: `lakehouse reconcile` does it.")
+
+
+def _verdict(done: ReconciliationRecord) -> Markup:
+    if not done.holds:
+        return badge("bad", f"does not hold: {'; '.join(done.problems)}")
+    return badge("good", f"holds; {done.other:,} are of no kind" if done.other else "holds")
 
 
 def _steps(status: Status) -> Markup:

@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.checks import Mode
 from pulsar_lakehouse.contracts.functions import wrong_calls
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
-from pulsar_lakehouse.contracts.topics import Topic, in_full
+from pulsar_lakehouse.contracts.topics import Topic, in_full, table_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.expectations.gold import enriched
 from pulsar_lakehouse.expectations.silver import latest
@@ -80,12 +80,12 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
     """
     home = f"persistent://{namespace}/"
     of_topics: tuple[Entity | Enrichment, ...] = (*_changelogs(pipeline), *pipeline.enrichments)
-    topics: Claims = [
-        (in_full(name, namespace), each, place(each), "topic")
-        for each in of_topics
-        for name in each.topic.own_names
-        if not isinstance(each.topic.topic, re.Pattern)
-    ]
+    of_kinds: dict[str, object] = {}  # kinds of one topic share it
+    topics: Claims = []
+    for each in of_topics:
+        names = () if isinstance(each.topic.topic, re.Pattern) else each.topic.own_names
+        for name in (in_full(name, namespace) for name in names):
+            topics.append((name, of_kinds.setdefault(name, each) if each.topic.where else each, place(each), "topic"))
     topics += [
         (f"{home}{facts.publish_to}", facts, place(facts), "publish_to")
         for facts in pipeline.enrichments
@@ -102,6 +102,17 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
             for name, _, at, what in (claim for claim in topics if each.topic.lands(claim[0], namespace)):
                 matched = f"matches {name.removeprefix(home)}, the {KINDS.get(what, what)} of {at}: choose another"
                 yield f"{place(each)}: topic {each.topic.own_name}: {matched}"
+
+
+def _kinds_twice(declared: Iterable[Entity | Enrichment], place: Place) -> Iterator[str]:
+    """The kinds of a topic that have the name of another topic, or the condition of another kind: a line for each."""
+    seen: dict[tuple[str, str], Entity | Enrichment] = {}
+    for each in declared:
+        topic, condition = each.topic, " ".join(each.topic.where.split())
+        for what, said in (("name", topic.name), (f"where of {topic.own_name}", condition)):
+            other = seen.setdefault((what, said), each)
+            if said and other is not each and (topic.where or other.topic.where):
+                yield f"{place(each)}: topic {topic.name}: {what}: {said}: is that of {place(other)}: choose another"
 
 
 def _changelogs(pipeline: Pipeline) -> Iterator[Entity]:
@@ -128,6 +139,9 @@ def _wrong_calls(pipeline: Pipeline, place: Place) -> Iterator[str]:
     yield from _claimed_twice(names)
     declared: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
     for each in declared:
+        for call in calls_in(each.topic.where):
+            why = f"{call.function.name} may fail, and then no kind could be told: use fields, or the message"
+            yield f"{place(each)}: topic {each.topic.name}: where: {each.topic.where}: {why}"
         for what, sql, needs in _sql_of(each):
             yield from (f"{place(each)}: {what}: {line}" for line in wrong_calls(sql, needs=needs))
     for table in pipeline.sql_tables:
@@ -145,6 +159,7 @@ def _wrong_calls(pipeline: Pipeline, place: Place) -> Iterator[str]:
 def _sql_of(declared: Entity | Enrichment) -> Iterator[tuple[str, str, str]]:
     """The SQL of a declaration: what it is, and why it must give the same value each time, if it must."""
     yield from ((f"column {name}", sql, EXACT) for name, sql in declared.columns.items())
+    yield f"topic {declared.topic.name}: rows", declared.topic.rows, EXACT
     if isinstance(declared, Entity):
         yield from (("deleted_at", declared.deleted_at, EXACT), ("occurred_at", declared.occurred_at, EXACT))
     else:
@@ -243,6 +258,7 @@ def _twice(pipeline: Pipeline, place: Place) -> Iterator[str]:
         if name in OWN_TABLES:
             yield f"{place(claimant)}: {name}: the lakehouse itself has a table of this name: choose another"
     yield from topics_twice(pipeline, place)
+    yield from _kinds_twice(of_topics, place)
     yield from _claimed_twice([(name, claimant, place(claimant), "table") for name, claimant in tables])
     yield from _claimed_twice(
         [
@@ -251,12 +267,6 @@ def _twice(pipeline: Pipeline, place: Place) -> Iterator[str]:
             if table.postgres
         ]
     )
-
-
-def table_name(topic: str) -> str:
-    """The name for the tables of a topic with this name in Pulsar: `user_events` for UserEvents or user-events."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\W_]+", "_", topic.rpartition("/")[2], flags=re.ASCII).lower().strip("_")
-    return words if NAME.fullmatch(words) else f"topic_{words}".strip("_")
 
 
 def _repeated(names: Iterable[str]) -> list[str]:

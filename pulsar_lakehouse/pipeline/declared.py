@@ -1,7 +1,7 @@
 """All that a project declares, and what follows from it: its topics, the tables with a stream, and all suites."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pulsar_lakehouse.contracts.services import Service
@@ -36,10 +36,31 @@ class Pipeline:
         return (*(each.topic for each in self.entities), *(each.topic for each in self.enrichments))
 
     @cached_property
+    def bronze(self) -> tuple[Topic, ...]:
+        """What lands, each once, also if it has several kinds."""
+        return _each_once(self.landed)
+
+    @cached_property
     def topics(self) -> tuple[Topic, ...]:
-        """The topics in Pulsar."""
+        """The topics in Pulsar, as they land."""
         changelogs = (each.topic for each in self.entities if each.source is None)
-        return (*changelogs, *(each.topic for each in self.enrichments))
+        return _each_once((*changelogs, *(each.topic for each in self.enrichments)))
+
+    @cached_property
+    def with_kinds(self) -> tuple[Topic, ...]:
+        """Those of them that have several kinds."""
+        return tuple(topic for topic in self.topics if topic.where)
+
+    def kinds_of(self, bronze_table: str) -> tuple[tuple[str, str], ...]:
+        """The name and the `where` of each kind of message in a bronze table."""
+        kinds = (each for each in self.landed if each.where)
+        return tuple((each.name, each.where) for each in kinds if each.bronze_table == bronze_table)
+
+    @cached_property
+    def kinds_in_pulsar(self) -> Mapping[str, Topic]:
+        """By name, what is declared of topics in Pulsar: each kind of their messages."""
+        sources = {each.name for each in self.sources}
+        return {each.name: each for each in self.landed if each.name not in sources}
 
     @cached_property
     def sources(self) -> tuple[Entity, ...]:
@@ -65,7 +86,7 @@ class Pipeline:
     def written(self) -> tuple[str, ...]:
         """The tables that have a stream of their own. Only one process at a time writes each of them."""
         return (
-            *(topic.bronze_table for topic in self.landed),
+            *(topic.bronze_table for topic in self.bronze),
             *(entity.table.name for entity in self.entities),
             *(enrichment.gold_table for enrichment in self.enrichments),
         )
@@ -74,8 +95,8 @@ class Pipeline:
     def suites(self) -> tuple[Suite, ...]:
         """The rules that `lakehouse validate` evaluates."""
         return (
-            *(landed(each.topic, quiet_for="" if each.source else "30 DAYS") for each in self.entities),
-            *(landed(each.topic, placed=each.places, quiet_for="1 DAY") for each in self.enrichments),
+            *_landed(self.entities, self.enrichments),
+            *(landed(topic, quiet_for="1 DAY") for topic in self.with_kinds),
             *(latest(entity) for entity in self.entities),
             *(versions(entity) for entity in self.entities if entity.keeps_history),
             *(enriched(each) for each in self.enrichments),
@@ -106,3 +127,23 @@ class Pipeline:
         if name not in known:
             raise ConfigurationError(f"{topic}: no such facts; there are {', '.join(known)}")
         return known[name]
+
+
+def _landed(entities: Iterable[Entity], enrichments: Iterable[Enrichment]) -> Iterator[Suite]:
+    """The suites of the bronze tables in which one kind of messages lands."""
+    for entity in entities:
+        if not entity.topic.where:
+            yield landed(entity.topic, quiet_for="" if entity.source else "30 DAYS")
+    for facts in enrichments:
+        if not facts.topic.where:
+            yield landed(facts.topic, placed=facts.places, quiet_for="1 DAY")
+
+
+def _each_once(topics: Iterable[Topic]) -> tuple[Topic, ...]:
+    """The topics as they land. One with several kinds is a changelog if one of them is."""
+    found: dict[str, Topic] = {}
+    for topic in topics:
+        known = found.setdefault(topic.bronze_table, topic.landing)
+        if topic.changelog and not known.changelog:
+            found[topic.bronze_table] = replace(known, changelog=True)
+    return tuple(found.values())

@@ -12,10 +12,10 @@ from typing import Any
 
 from pulsar_lakehouse.contracts.registered import KEY, PRIMITIVES, VALUE, part_of, record_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
-from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic
+from pulsar_lakehouse.contracts.topics import Encoding, KeyEncoding, Topic, table_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import OWN_COLUMNS
-from pulsar_lakehouse.pipeline.checks import IN_PULSAR, OWN_TABLES, table_name
+from pulsar_lakehouse.pipeline.checks import IN_PULSAR, OWN_TABLES
 from pulsar_lakehouse.pipeline.drafted_envelopes import NO_KEY, SOURCE, FoundEnvelope, envelope_of, plain_key
 from pulsar_lakehouse.pipeline.drafted_keys import FoundKey, key_of_messages, key_of_schema
 from pulsar_lakehouse.pipeline.field_types import ID, Field, are_times, fields_of_payloads, fields_of_record, quoted

@@ -64,8 +64,8 @@ def _tables(pipeline: Pipeline) -> Iterator[Node]:
         yield from (Node("topics", origin, how="source") for origin in entity.origins)
     landed = [*((each.topic, each.origins) for each in pipeline.entities)]
     landed += [(each.topic, each.topic.origins) for each in pipeline.enrichments]
-    for topic, origins in landed:
-        yield Node("bronze", topic.bronze_table, origins, "land")
+    for bronze, origins in {topic.bronze_table: origins for topic, origins in landed}.items():
+        yield Node("bronze", bronze, origins, "land")
     for entity in pipeline.entities:
         sources = (entity.topic.bronze_table,)
         yield Node("silver", entity.table.name, sources, f"merge by {', '.join(entity.keys)}")

@@ -20,8 +20,8 @@ from itertools import takewhile
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.functions import function
+from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import DeltaTable, Files, Postgres
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError

@@ -39,7 +39,7 @@ def unresolved_entity(spark: SparkSession, entity: Entity) -> Iterator[str]:
         return
     mistakes = list(entity.mistakes_in_types())
     yield from mistakes
-    kind = _type_of(no_messages(entity.topic.fields), entity.deleted_at)
+    kind = _type_of(no_messages(entity.topic), entity.deleted_at)
     if not isinstance(kind, TimestampType | DateType | StringType | NullType):
         yield f"deleted_at: {entity.deleted_at} is {kind.simpleString()}: {TIME}"
     if not mistakes:

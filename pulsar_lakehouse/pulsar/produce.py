@@ -55,6 +55,8 @@ WITH_TEXT = "JSON", "AVRO"
 
 def own_schema(topic: Topic) -> MessageSchema:
     """The schema that `lakehouse topics create` registers for the topic; none if its fields do not tell it."""
+    if topic.where:  # one schema can't be that of all kinds
+        return NO_SCHEMA
     if topic.encoding in WITH_TEXT and not topic.envelope:
         return MessageSchema(topic.encoding, topic.pulsar_schema())
     return MessageSchema("STRING") if topic.encoding == "STRING" else NO_SCHEMA

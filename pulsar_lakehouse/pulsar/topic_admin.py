@@ -72,6 +72,8 @@ def _create_topic(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:
 def _register(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[str]:
     """Register the declared schema, unless the topic keeps its own. Returns how that differs from what is declared."""
     name = topic.full_name(settings.pulsar.namespace)
+    if topic.where:  # one schema can't be that of all kinds
+        return []
     registered = newest_schema(name, endpoint, settings)
     if topic.encoding in MADE and not topic.envelope and (registered is None or registered.type == topic.encoding):
         schema = {"type": topic.encoding, "schema": topic.pulsar_schema(), "properties": {}}

@@ -36,7 +36,8 @@ from pulsar_lakehouse.tables.declared import Table, ddl_of, made_from
 SEQUENCE = "event_time: TIMESTAMP, publish_time: TIMESTAMP, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT"
 """The total order of messages: by event time, then publish time, then position in the topic. Ledger ids are unique
 across partitions, so no two messages are equal. The event time is `occurred_at`, if that is declared and not NULL. A
-message without event time uses its publish time. With `sequence_by`, the struct begins with the columns that are
+message without event time uses its publish time. Where a message can have many rows, the struct ends with the place
+`row` in its array: the last one counts. With `sequence_by`, the struct begins with the columns that are
 declared there, as the struct `by`."""
 UNAVAILABLE = "_unavailable"
 """The column of decoded messages that names the fields which a message leaves out, if some of its topic may."""
@@ -70,7 +71,7 @@ IN_KEYS = (StringType, IntegralType, BooleanType, DateType)
 AS_IN_KEYS = "a text, an integer, a boolean or a date"
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
-FIXED = ("key", "sequence_by", "occurred_at", "functions")
+FIXED = ("key", "sequence_by", "occurred_at", "functions", "where", "rows")
 """What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 
@@ -113,7 +114,8 @@ class Entity:
     key: str | tuple[str, ...]
     """The column that identifies a row, or several that do together. Each must have a value, and they must equal the
     message key if the message has one. A tombstone has only the message key to say which key it deletes. The message
-    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Tables that exist
+    key of several columns is a JSON array without spaces, such as `["A1","EUR"]` or `[7,"EUR"]`. Where a message can
+    have many rows, its message key does not count. Tables that exist
     keep their key, and the SQL of these columns: to change it, `lakehouse rebuild` them.
     Example: `key=("id", "city")`"""
     columns: Columns = COLUMNS
@@ -217,7 +219,8 @@ class Entity:
         """The type of the column `sequence`. Needs Spark."""
         by = ", ".join(f"`{name}`: {self.decoding.schema[name].dataType.simpleString()}" for name in self.ordered_by)
         by = f"`{SNAPSHOT}`: bigint" if self.has_snapshots_in_order else by
-        return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}>"
+        row = ", row: INT" if self.topic.rows else ""
+        return f"STRUCT<{f'by: STRUCT<{by}>, ' if by else ''}{SEQUENCE}{row}>"
 
     @property
     def origins(self) -> tuple[str, ...]:
@@ -247,7 +250,8 @@ class Entity:
         """What the rows of its tables are made from, by name. `FIXED` are the names that only a rebuild can change."""
         some = self.ignore_null_updates or False
         others = [name for name in self.columns if name not in (*self.keys, *self.ordered_by)]
-        fixed = fingerprints([*(self.columns[name] for name in (*self.keys, *self.ordered_by)), self.occurred_at])
+        by_name = [self.columns[name] for name in (*self.keys, *self.ordered_by)]
+        fixed = fingerprints([*by_name, self.occurred_at, self.topic.rows])
         checks = of_mode(self.checks, Mode.QUARANTINE)
         called = [*(self.columns[name] for name in others), self.deleted_at, *(each.sql for each in checks.values())]
         return {
@@ -255,6 +259,7 @@ class Entity:
             "sequence_by": self._sql_of(self.ordered_by),
             **({"occurred_at": self.occurred_at} if self.has_own_time else {}),
             **({"functions": ", ".join(f"{name} {each}" for name, each in fixed.items())} if fixed else {}),
+            **self.topic.definition,
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": self.columns[name] for name in others},
             "deleted_at": self.deleted_at,

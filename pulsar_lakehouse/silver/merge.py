@@ -85,8 +85,8 @@ def merge_batch(lake: Lake, entity: Entity, messages: DataFrame) -> None:
 
 def _quarantine(lake: Lake, entity: Entity, rejected: DataFrame) -> None:
     if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
-        merged = lake.table(entity.history.name).pin().rows.select(place())
-        rejected = rejected.select("*", place()).join(merged, on="_place", how="left_anti")
+        merged = lake.table(entity.history.name).pin().rows.select(place(entity))
+        rejected = rejected.select("*", place(entity)).join(merged, on="_place", how="left_anti")
     quarantine_malformed(lake, entity.decoding, rejected)
 
 
@@ -155,6 +155,7 @@ def decode_changes(messages: DataFrame, *, entity: Entity) -> DataFrame:
                 "message.position.ledger_id",
                 "message.position.entry_id",
                 "message.position.batch_index",
+                *(["message.position.row"] if entity.topic.rows else []),
             ),
         }
     )
@@ -177,9 +178,10 @@ def latest_changes(changes: DataFrame, *, keys: Sequence[str]) -> DataFrame:
     return by_key.agg(F.max_by(row, "sequence").alias("last")).select("last.*")
 
 
-def place() -> Column:
-    """Over silver's columns, as `_place`: the message of a row, also if it is rejected and its columns are NULL."""
-    return F.struct("sequence.ledger_id", "sequence.entry_id", "sequence.batch_index").alias("_place")
+def place(entity: Entity) -> Column:
+    """Over silver's columns, as `_place`: where a row came from, also if it is rejected and its columns are NULL."""
+    names = ("ledger_id", "entry_id", "batch_index", *(["row"] if entity.topic.rows else []))
+    return F.struct(*(f"sequence.{name}" for name in names)).alias("_place")
 
 
 def _event_time(entity: Entity) -> Column:
@@ -189,7 +191,9 @@ def _event_time(entity: Entity) -> Column:
 
 
 def _key(entity: Entity) -> dict[str, Column]:
-    """The columns of the key: a message without a value for one has that of its message key."""
+    """The columns of the key: a message without a value for one has that of its message key, if it is one row."""
+    if entity.topic.rows:
+        return {name: F.col(name) for name in entity.keys}
     given = key_values(F.col("message.key"), entity.key_types)
     return {name: F.coalesce(name, value) for name, value in zip(entity.keys, given, strict=True)}
 
@@ -201,9 +205,12 @@ def _unusable_key(entity: Entity) -> Column:
     no_key = F.concat(
         F.lit(f"tombstone whose message key is not of type {kind}: "), F.coalesce(shown(given), F.lit("none"))
     )
-    reason = F.when(F.col("message.is_tombstone") & key[entity.keys[0]].isNull(), no_key).when(
-        given != text, F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {name}: "), text)
-    )
+    if entity.topic.rows:
+        reason = F.when(F.col("message.is_tombstone"), "tombstone: a message of many rows deletes none")
+    else:
+        reason = F.when(F.col("message.is_tombstone") & key[entity.keys[0]].isNull(), no_key).when(
+            given != text, F.concat(F.lit("message key "), shown(given), F.lit(f" is not the {name}: "), text)
+        )
     for column, value in key.items():
         reason = reason.when(value.isNull(), f"{column} is NULL")
     return reason

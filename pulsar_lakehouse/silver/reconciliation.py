@@ -7,6 +7,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.malformed import position_in
+from pulsar_lakehouse.contracts.rows import landed_in
 from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import decode_changes, place
@@ -32,8 +34,8 @@ def reconcile_entity(lake: Lake, entity: Entity) -> Reconciliation:
     messages, by_status, in_quarantine = _counted(lake, entity, bronze, latest)
     counts = Counter({row.status: row.messages for row in by_status})
     purged = _purged(messages, latest, entity) if counts["not merged"] else 0
-    landed = bronze.count()
-    is_once = counts.total() == landed
+    landed = landed_in(bronze, entity.decoding)
+    is_once = counts.total() == landed.units
     # If some keys have more than one row, the joins have counted messages twice.
     is_other = entity.keeps_history and is_once and not _is_same_history(lake, entity, by_status)
     rows, lost, rejected = silver.count(), counts["not merged"] - purged, _count_rejected(by_status)
@@ -49,7 +51,9 @@ def reconcile_entity(lake: Lake, entity: Entity) -> Reconciliation:
     }
     return Reconciliation(
         topic=entity.name,
-        landed=landed,
+        landed=landed.messages,
+        rows=landed.rows,
+        empty=landed.empty,
         accounted=_accounted(counts, in_quarantine, purged),
         problems=tuple(problem for problem, is_there in problems.items() if is_there),
     )
@@ -59,12 +63,12 @@ def _counted(lake: Lake, entity: Entity, bronze: DataFrame, latest: DataFrame) -
     """The decoded messages, their numbers by status, and how many are in quarantine."""
     messages = bronze.transform(decode_changes, entity=entity)
     quarantined = lake.table(MALFORMED.name).read().where(F.col("topic") == entity.topic.name)
-    quarantined = quarantined.select("position", F.lit(True).alias("_is_quarantined"))
+    quarantined = quarantined.select(position_in(entity.topic), F.lit(True).alias("_is_quarantined"))
     in_quarantine = quarantined.count()
     by_status = _by_status(messages, latest, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(by_status):
         history = lake.table(entity.history.name).read()
-        messages = messages.transform(_as_merged, history=history, keys=entity.keys)
+        messages = messages.transform(_as_merged, history=history, entity=entity)
         by_status = _by_status(messages, latest, quarantined, entity)
     return messages, by_status, in_quarantine
 
@@ -112,11 +116,11 @@ def _count_rejected(by_status: Sequence[Row]) -> int:
     return sum(row.messages for row in by_status if row.status in ("malformed", TO_BE_RETRIED))
 
 
-def _as_merged(messages: DataFrame, *, history: DataFrame, keys: Sequence[str]) -> DataFrame:
+def _as_merged(messages: DataFrame, *, history: DataFrame, entity: Entity) -> DataFrame:
     """The messages. One that the history has is not rejected, and has the key and the sequence of its version there."""
-    versions = history.select(place(), F.struct(*keys, "sequence").alias("_version"))
-    version, joined = F.col("_version"), messages.select("*", place()).join(versions, on="_place", how="left")
-    as_there = {name: F.coalesce(version[name], name) for name in (*keys, "sequence")}
+    versions = history.select(place(entity), F.struct(*entity.keys, "sequence").alias("_version"))
+    version, joined = F.col("_version"), messages.select("*", place(entity)).join(versions, on="_place", how="left")
+    as_there = {name: F.coalesce(version[name], name) for name in (*entity.keys, "sequence")}
     return joined.withColumns({"reason": F.when(version.isNull(), F.col("reason")), **as_there}).drop(
         "_version", "_place"
     )

@@ -95,6 +95,9 @@ def made_from(definition: Definition) -> dict[str, str]:
 
 POSITION = "STRUCT<partition: INT, ledger_id: BIGINT, entry_id: BIGINT, batch_index: INT>"
 """The position in its topic of the message that a row was made from."""
+POSITION_OF_ROW = f"{POSITION[:-1]}, row: INT>"
+"""The position of a row, where a message can have many: that of the message, and the row's place in its array, from 0.
+It is -1 for a message as a whole, such as one that breaks its contract."""
 POSITION_OF_MESSAGE = "struct(partition, ledger_id, entry_id, batch_index)"
 """SQL of the position, over a bronze table."""
 

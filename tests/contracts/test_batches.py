@@ -141,3 +141,19 @@ def test_a_batch_has_what_the_decoder_gives(
     escaped = payload.replace(b'"ts_ms": 1', b'"ts_ms": 1, "\\u0041": 1')  # which only the decoder reads
     found, expected = (decoded(CHANGES, each, key=key) for each in (payload, escaped))
     assert found | {"unavailable": found["unavailable"] or []} == expected
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields", "reason"),
+    [
+        (b'[{"id": 1}, {"id": 2}]', {"lines": [{"id": 1}, {"id": 2}]}, None),
+        (b' [{"id": 1}]', {"lines": [{"id": 1}]}, None),
+        (b'{"lines": [{"id": 1}]}', {"lines": [{"id": 1}]}, None),
+        (b'[{"id": 1}, {"no": 2}]', {"lines": [{"id": 1}, {"id": None}]}, "lines[1].id is missing"),
+        (b"[]", {"lines": []}, None),
+        (b"7", None, "not a JSON object"),
+    ],
+)
+def test_a_payload_can_be_the_array_of_rows(payload: bytes, fields: object, reason: str | None) -> None:
+    found = decoded(Topic("orders", "lines ARRAY<STRUCT<id: BIGINT NOT NULL>>", rows="lines"), payload)
+    assert (found["fields"], found["reason"]) == (fields, reason)

@@ -41,11 +41,11 @@ def entity(source: Any = geocode, **more: Any) -> Entity:
 def test_an_entity_of_a_service_has_the_arguments_as_its_key() -> None:
     made = entity()
     fields = "address STRING NOT NULL, lat DOUBLE, lon DOUBLE"
-    assert (made.name, made.topic, made.source_keys, made.came_from) == (
+    assert (made.name, made.topic, made.source_keys, made.origins) == (
         "geocode",
         Topic("geocode", fields),
         ("address",),
-        "service geocode",
+        ("service geocode",),
     )
 
 

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import pytest
 from pyspark.sql.types import (
@@ -12,7 +13,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.envelopes import Debezium
+from pulsar_lakehouse.contracts.topics import Topic, is_by_message
 from pulsar_lakehouse.contracts.types import NAMES, Enum
 from pulsar_lakehouse.errors import ConfigurationError
 
@@ -57,3 +59,42 @@ def test_no_field_takes_the_name_of_the_message() -> None:
 def test_other_types_are_refused(kind: DataType, line: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^topic posts: {re.escape(line)}$"):
         Topic("posts", StructType([StructField("a", kind)]))
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_by"),
+    [
+        ("message.properties['type'] = 'refund'", True),
+        ("message.properties['type'] = type", False),
+        ("startswith(message.key, 'refund-') AND message.publish_time > '2026-01-01'", True),
+        ("type = 'refund'", False),
+        ("true", True),
+    ],
+)
+def test_some_kinds_are_told_without_fields(sql: str, is_by: bool) -> None:
+    assert is_by_message(sql) == is_by
+
+
+def test_kinds_of_a_topic_land_in_one_table() -> None:
+    name = "persistent://sales/eu/Shop-Events"
+    orders, refunds = (Topic(kind, "id BIGINT", topic=name, where=kind) for kind in ("orders", "refunds"))
+    assert orders.bronze_table == refunds.bronze_table == "bronze.shop_events"
+    assert orders.landing == Topic("shop_events", "id BIGINT", topic=name, where="orders", record="Orders")
+
+
+def test_the_first_kind_that_needs_fields_has_what_can_not_be_read() -> None:
+    kinds = (("news", "message.key = 'news'"), ("orders", "kind = 'order'"), ("refunds", "kind = 'refund'"))
+    firsts = (Topic(name, "kind STRING", topic="events", where=sql, kinds=kinds).first_kind for name, sql in kinds)
+    assert [*firsts] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"fields": "id BIGINT, Row STRING"}, "field Row: SQL has the element of ids under this name"),
+        ({"fields": "id BIGINT", "envelope": Debezium()}, "rows ids: an envelope has one row: leave out one of them"),
+    ],
+)
+def test_rows_that_can_not_be_are_refused(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^topic posts: {line}$"):
+        Topic("posts", rows="ids", **given)

@@ -1,5 +1,6 @@
 """Fixed contracts: retried messages end where they would be if the contract had been right from the start."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +9,18 @@ from typing import Any
 import pytest
 import typer
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.cli import quarantine as cli_quarantine
+from pulsar_lakehouse.contracts.checks import quarantine
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import LakehouseError
-from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs import retry_malformed as steps
 from pulsar_lakehouse.jobs.steps import enriching, merging
@@ -27,6 +30,7 @@ from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.tables.lake import Lake
 from tests import oracle
 from tests.crashes import Write, crash_after, fail_after
+from tests.gold.enrichment.test_properties import numbered
 from tests.lake import expected, land_literally, own_home, read, tables, versions
 from tests.messages import item, message, order, user
 from tests.oracle import CONTRACTS, Message, Oracle
@@ -187,3 +191,85 @@ def test_the_command(
     assert run("--topic", "users") == "users: 2 of 4 malformed messages satisfy the contract now and left quarantine\n"
     with pytest.raises(LakehouseError, match=r"^stores: no such topic; there are users, items, orders$"):
         run("--topic", "stores")
+
+
+def parcels(sku: str, **more: Any) -> Enrichment:
+    """Parcels, each of whose lines is a row."""
+    fields = f"id BIGINT NOT NULL, at TIMESTAMP_MILLIS NOT NULL, lines ARRAY<STRUCT<sku: {sku}, cents: BIGINT>>"
+    return Enrichment(
+        topic=Topic("parcels", fields, rows="lines"),
+        columns="id, message.position.row AS line, row.sku AS sku, row.cents AS cents, at",
+        keys=("id", "line"),
+        event_time="at",
+        day="day",
+        lookups=(),
+        **more,
+    )
+
+
+STRICT = parcels("STRING NOT NULL", checks={"is_priced": quarantine("cents > 0")})
+FIXED = parcels("STRING")
+LINES: list[list[tuple[str | None, int]]] = [
+    [("a", 1), ("b", 2)],
+    [("c", 3), ("d", -4), (None, 5)],
+    [("e", 6), ("f", -7)],
+    [],
+]
+PARCELS = [
+    message("parcels", {"id": id, "at": 0, "lines": [{"sku": sku, "cents": cents} for sku, cents in lines]}, key=None)
+    for id, lines in enumerate(LINES)
+]
+
+
+def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_path: Path) -> None:
+    """A crash on the way makes no difference."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    land_literally(own, numbered(PARCELS), [STRICT.topic])
+    catch_up(own.settings, enriching(own, [STRICT]))
+    held = read(own.settings, MALFORMED.name)
+    assert sorted((row["position"]["entry_id"], row["row"], row["reason"]) for row in held) == [
+        (2, -1, "lines[2].sku is missing"),
+        (3, 1, "fails is_priced"),
+    ]
+    assert str(reconcile_facts(own, STRICT)) == (
+        "parcels: 5 rows of 4 messages (1 without rows) landed = 3 enriched + 0 waiting + 0 duplicates + 0 discarded + "
+        "2 malformed"
+    )
+    with crash_after(Write("append_missing", ACTIONS.name)), pytest.raises(RuntimeError):
+        steps.retry_facts(own, FIXED, dry_run=False)
+    assert steps.retry_facts(own, FIXED, dry_run=False).sound == 2
+    placed = [(row["id"], row["line"], row["sku"]) for row in read(own.settings, FIXED.gold_table)]
+    assert sorted(placed, key=str) == [
+        *((0, 0, "a"), (0, 1, "b"), (1, 0, "c"), (1, 1, "d"), (1, 2, None), (2, 0, "e"), (2, 1, "f"))
+    ]
+    assert reconcile_facts(own, FIXED).holds
+    asked = read(own.settings, ACTIONS.name)
+    assert sorted((row["position"]["entry_id"], row["row"]) for row in asked) == [(2, -1), (3, 1)]
+
+
+def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None:
+    """The payload of a refund could not be read, as if it were encrypted, and so counted as an order."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    fields = "id BIGINT NOT NULL, kind STRING, at TIMESTAMP_MILLIS NOT NULL"
+    conditions = (("orders", "kind = 'order'"), ("refunds", "kind = 'refund'"))
+    orders, refunds = (
+        Enrichment(
+            topic=Topic(name, fields, topic="shop", where=where, kinds=conditions),
+            columns="id, at",
+            keys=("id",),
+            event_time="at",
+            day="day",
+            lookups=(),
+        )
+        for name, where in conditions
+    )
+    land_literally(own, [message("shop", b"encrypted", key=None)], [orders.topic.landing])
+    catch_up(own.settings, enriching(own, [orders, refunds]))
+    assert [row["topic"] for row in read(own.settings, MALFORMED.name)] == ["orders"]
+    readable = F.lit(json.dumps({"id": 7, "kind": "refund", "at": 0}).encode())
+    with own.table("bronze.shop").changeable():
+        own.table("bronze.shop").delta.update(set={"payload": readable})
+    assert [steps.retry_facts(own, each, dry_run=False).sound for each in (orders, refunds)] == [0, 1]
+    assert [row["id"] for row in read(own.settings, refunds.gold_table)] == [7]
+    assert read(own.settings, MALFORMED.name) == []
+    assert all(reconcile_facts(own, each).holds for each in (orders, refunds))

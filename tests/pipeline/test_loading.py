@@ -273,3 +273,31 @@ def test_topics_of_other_names_need_tables_of_their_own(tmp_path: Path) -> None:
 def test_a_folder_without_declarations_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"^declarations: no file declares an Entity or an Enrichment"):
         load(project(tmp_path))
+
+
+KINDS = """
+from pulsar_lakehouse import Entity, Topic
+
+A = Entity(topic=Topic("customers", "id BIGINT NOT NULL, kind STRING", topic="events", where="kind = 'c'"), key="id", columns="id")
+B = Entity(topic=Topic("stores", "id BIGINT NOT NULL, kind STRING", topic="events", where="kind = 's'"), key="id", columns="id")
+"""
+
+
+def test_kinds_share_a_topic_and_its_table(tmp_path: Path) -> None:
+    pipeline = load(project(tmp_path, kinds=KINDS)).pipeline
+    assert [topic.name for topic in pipeline.topics] == ["events"]
+    assert pipeline.written == ("bronze.events", "silver.customers", "silver.stores")
+    assert pipeline.kinds_of("bronze.events") == (("customers", "kind = 'c'"), ("stores", "kind = 's'"))
+
+
+@pytest.mark.parametrize(
+    ("given", "instead", "line"),
+    [
+        (", where=\"kind = 's'\"", "", "topic events: is the topic of {A}: choose another"),
+        ("kind = 's'", "kind  = 'c'", "topic stores: where of events: kind = 'c': is that of {A}: choose another"),
+        ('"stores"', '"customers"', "topic customers: name: customers: is that of {A}: choose another"),
+    ],
+)
+def test_kinds_that_are_not_told_apart_are_refused(tmp_path: Path, given: str, instead: str, line: str) -> None:
+    first, second = "declarations/kinds.py:4: A", "declarations/kinds.py:5: B"
+    assert refused(project(tmp_path, kinds=KINDS.replace(given, instead))) == [f"{second}: {line.format(A=first)}"]

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.contracts.malformed import quarantine_malformed
+from pulsar_lakehouse.contracts.malformed import place_in, position_in, quarantine_malformed
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
 from pulsar_lakehouse.gold.enrichment.events import bounded
@@ -235,8 +235,9 @@ def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame
     facts = facts.where(is_meant_now | F.col("_is_placed")).drop("_is_placed")
     for table in (enrichment.duplicates, enrichment.discarded):
         facts = _without(facts, rows_if_small(lake.table(table.name).pin(), columns=["position"]))
-    malformed = rows_if_small(lake.table(MALFORMED.name).pin(), columns=["topic", "position"])
-    return _without(facts, malformed.where(F.col("topic") == enrichment.topic.name))
+    topic = enrichment.topic
+    malformed = rows_if_small(lake.table(MALFORMED.name).pin(), columns=["topic", *place_in(topic)])
+    return _without(facts, malformed.where(F.col("topic") == topic.name).select(position_in(topic)))
 
 
 def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:

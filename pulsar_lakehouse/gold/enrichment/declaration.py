@@ -215,8 +215,9 @@ OWN_COLUMNS = (
 )
 """Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
-FIXED = ("keys", "day")
-"""What can't change while gold exists: duplicates were found by these keys, and its files are of one day each."""
+FIXED = ("keys", "day", "where", "rows")
+"""What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its
+facts are of these messages and have the places of these rows."""
 
 
 @checked
@@ -313,10 +314,11 @@ class Enrichment:
             "keys": ", ".join(self.keys),
             "day": self.day,
             "event_time": self.event_time,
+            **self.topic.definition,
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": sql for name, sql in self.columns.items()},
             **{f"check {name}": check.sql for name, check in checks.items()},
-            **fingerprints([*self.columns.values(), *(check.sql for check in checks.values())]),
+            **fingerprints([*self.columns.values(), self.topic.rows, *(check.sql for check in checks.values())]),
             **{what: sql for join in self.joins for what, sql in join.definition.items()},
         }
 
@@ -385,7 +387,7 @@ class Enrichment:
         properties = {"delta.dataSkippingStatsColumns": ",".join(statistics), "delta.enableChangeDataFeed": "true"}
         return Table(
             name=self.gold_table,
-            columns=", ".join((self.decoding.ddl, *joined, f"position {POSITION}", f"{self.day} DATE")),
+            columns=", ".join((self.decoding.ddl, *joined, f"position {self.topic.position}", f"{self.day} DATE")),
             partition_by=(self.day,),
             properties={**properties, **made_from(self.definition)},
         )
@@ -401,7 +403,7 @@ class Enrichment:
             name=f"quarantine.waiting_{self.topic.name}",
             columns=lambda: (
                 f"""
-                {self.decoding.ddl}, position {POSITION}, {self.day} DATE,
+                {self.decoding.ddl}, position {self.topic.position}, {self.day} DATE,
                 reason STRING, missing {MISSING}, attempts INT, waiting_since TIMESTAMP
             """
             ),
@@ -412,7 +414,10 @@ class Enrichment:
         """Messages that repeat a fact, with the position of the first one in `duplicate_of`."""
         return Table(
             name=f"quarantine.duplicate_{self.topic.name}",
-            columns=lambda: f"{self.decoding.ddl}, position {POSITION}, duplicate_of {POSITION}, found_at TIMESTAMP",
+            columns=lambda: (
+                f"{self.decoding.ddl}, position {self.topic.position}, duplicate_of {self.topic.position}, "
+                "found_at TIMESTAMP"
+            ),
         )
 
     @property
@@ -457,12 +462,12 @@ ACTIONS = Table(
     name="quarantine.actions",
     columns=f"""
         action STRING, topic STRING, position {POSITION},
-        requested_at TIMESTAMP, requested_by STRING, note STRING
+        requested_at TIMESTAMP, requested_by STRING, note STRING, row INT
     """,
     properties={"delta.appendOnly": "true"},
 )
 """What people requested: `release` or `discard` a waiting fact, or `retry` a malformed message. `expire` says that
-there are waiting facts whose time to find a partner is over."""
+there are waiting facts whose time to find a partner is over. `row` is as in `quarantine.malformed`."""
 
 BACKFILLS = Table(
     name="gold.backfills",

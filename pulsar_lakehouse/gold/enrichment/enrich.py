@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
 from pulsar_lakehouse.contracts.checks import resolve
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.malformed import position_in
 from pulsar_lakehouse.gold.enrichment.changes import changes_of
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, FIXED, Enrichment
 from pulsar_lakehouse.gold.enrichment.events import (
@@ -69,7 +70,7 @@ def _sources(lake: Lake, enrichment: Enrichment) -> list[DataFrame]:
     changes = [each.withColumn(EVENT, F.lit(CHANGE)) for each in changed]
     actions, requests = (lake.table(each.name).stream(skipChangeCommits=True) for each in (ACTIONS, BACKFILLS))
     is_ours = F.col("topic") == enrichment.topic.name
-    asked = actions.where(is_ours).select(F.col("action").alias(EVENT), "position")
+    asked = actions.where(is_ours).select(F.col("action").alias(EVENT), position_in(enrichment.topic))
     requested = requests.where(is_ours & (F.col("event") == "requested"))
     request = F.struct("request", "since", "until", "entity", "key")
     backfills = requested.select(F.lit(BACKFILL).alias(EVENT), request.alias("backfill")).transform(without_changes)

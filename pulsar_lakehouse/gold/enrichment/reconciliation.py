@@ -5,10 +5,11 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.decoding import MALFORMED, positions
+from pulsar_lakehouse.contracts.malformed import position_in
+from pulsar_lakehouse.contracts.rows import landed_in
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
-from pulsar_lakehouse.tables.declared import POSITION_OF_MESSAGE
 from pulsar_lakehouse.tables.lake import Lake
 
 LANDED = "landed"
@@ -19,11 +20,13 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
 
     A fingerprint is a sum of hashes, so it does not depend on how the positions are spread over tables.
     """
-    bronze = lake.table(enrichment.topic.bronze_table).read().select(F.expr(POSITION_OF_MESSAGE).alias("position"))
+    landed_messages = lake.table(enrichment.topic.bronze_table).read()
+    bronze = landed_messages.transform(positions, decoding=enrichment.decoding)
     names = ("enriched", "waiting", "duplicates", "discarded")
     tables = {name: lake.table(table).read() for name, table in zip(names, enrichment.places, strict=True)}
     tables["malformed"] = lake.table(MALFORMED.name).read().where(F.col("topic") == enrichment.topic.name)
     accounted = {name: rows.select("position") for name, rows in tables.items()}
+    accounted["malformed"] = tables["malformed"].select(position_in(enrichment.topic))
     tagged = [rows.withColumn("status", F.lit(status)) for status, rows in {LANDED: bronze, **accounted}.items()]
     counted = (
         reduce(DataFrame.union, tagged)
@@ -35,7 +38,17 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
     landed, landed_print = rows.pop(LANDED), prints.pop(LANDED)
     equal = landed == sum(rows.values()) and landed_print == sum(prints.values())
     problems = () if equal else _problems(bronze, reduce(DataFrame.union, accounted.values()))
-    return Reconciliation(topic=enrichment.topic.name, landed=landed, accounted=rows, problems=problems)
+    of_messages = landed_in(landed_messages, enrichment.decoding) if enrichment.topic.rows else None
+    if of_messages is None:
+        return Reconciliation(topic=enrichment.topic.name, landed=landed, accounted=rows, problems=problems)
+    return Reconciliation(
+        topic=enrichment.topic.name,
+        landed=of_messages.messages,
+        rows=landed,
+        empty=of_messages.empty,
+        accounted=rows,
+        problems=problems,
+    )
 
 
 def _problems(bronze: DataFrame, placed: DataFrame) -> tuple[str, ...]:

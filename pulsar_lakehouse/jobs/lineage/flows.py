@@ -69,7 +69,7 @@ def landed(topic: Topic, origins: tuple[str, ...] = ()) -> Flow:
     """`origins` are what lands, by default the topic."""
     reads, bronze = origins or topic.origins, topic.bronze_table
     made = {f"payload.{name}": Origin(columns=tuple((each, name) for each in reads)) for name in topic.fields.names}
-    step = f"land {topic.name}"
+    step = f"land {topic.landing_name}"
     return Flow(step=step, reads=reads, writes=(bronze,), columns={bronze: made}, payload=topic.fields)
 
 

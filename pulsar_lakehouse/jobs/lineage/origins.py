@@ -1,6 +1,7 @@
 """Which columns a column is made from, by its SQL."""
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,20 @@ def origin(sql: str, topic: Topic) -> Origin:
         tree = sqlglot.parse_one(sql, dialect=DIALECT)
     except SqlglotError:  # Spark may still understand it
         return Origin(columns=(), sql=sql)
-    found = [(topic.bronze_table, name) for node in tree.find_all(exp.Column) for name in _in_bronze(node, topic)]
+    found = [(topic.bronze_table, name) for name in _used(tree, topic)]
     is_same = len(found) == 1 and isinstance(tree, exp.Column) and (len(tree.parts) == 1 or tree.table == "message")
     return Origin(columns=tuple(dict.fromkeys(found)), sql="" if is_same else sql)
+
+
+def _used(tree: exp.Expr, topic: Topic) -> Iterator[str]:
+    """The columns of bronze that SQL uses. `row` is made from what the array is."""
+    for node in tree.find_all(exp.Column):
+        if topic.rows and node.parts[0].name.lower() == "row":
+            with suppress(SqlglotError):
+                array = sqlglot.parse_one(topic.rows, dialect=DIALECT)
+                yield from (name for each in array.find_all(exp.Column) for name in _in_bronze(each, topic))
+        else:
+            yield from _in_bronze(node, topic)
 
 
 def _in_bronze(node: exp.Column, topic: Topic) -> Iterator[str]:

@@ -1,11 +1,14 @@
 """For any messages in any rounds, however often they are read again: the tables hold what the oracle says."""
 
+import json
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType, StructType
 
 from pulsar_lakehouse import function
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
@@ -39,6 +43,7 @@ from tests.oracle_lookups import Match as OraclesMatch
 from tests.searching import few
 from tests.shop import ENTITIES, joins_of, matches_of
 
+Declared = TypeVar("Declared", Entity, Enrichment)
 MOMENTS, IDS, ITEMS, LINES = st.integers(0, 20), st.integers(1, 6), st.integers(1, 3), st.integers(1, 60)
 PRICES, KINDS = st.sampled_from([1.5, 2.5, 3.5, -1.0]), st.sampled_from(["a", "b"])
 
@@ -160,11 +165,23 @@ CALLING = replace(
     columns={**ORDERS.columns, "called": "CASE WHEN lineItemId > 0 THEN labelled(lineItemId, itemName) END"},
 )
 LOOKUPS["functions"] = CALLING
+
+
+def of_many(declared: Declared) -> Declared:
+    """The same facts or state from messages that have many of the former payloads, in an array."""
+    fields = StructType().add("lines", ArrayType(declared.topic.fields))
+    named = re.compile(rf"\b({'|'.join(declared.topic.fields.names)})\b")
+    columns = {name: named.sub(r"row.\1", sql) for name, sql in declared.columns.items()}
+    return replace(declared, topic=replace(declared.topic, fields=fields, rows="lines"), columns=columns)
+
+
+MANY = "many rows in a message"
+LOOKUPS[MANY] = of_many(with_lookups(USER, replace(ITEM, entity=of_many(ITEM.entity))))
 THERE_FIRST = [
     *(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)),
     *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
 ]
-SHORT = {"state is required", "matches", "through rows that are not required", "functions"}
+SHORT = {"state is required", "matches", "through rows that are not required", "functions", MANY}
 """The kinds that `make test` tries: with merges, rows as of a time, rows through rows, keys of two columns, calls."""
 WRITES = [*SILVER, *PLACING, DUPLICATES]
 Round = tuple[list[Message], bool]
@@ -192,7 +209,8 @@ def test_the_tables_are_the_oracles_after_each_round(
 
     Each write is among those of some kind of lookups.
     """
-    orders, crash = LOOKUPS[kind], crash + len(rounds) * list(LOOKUPS).index(kind)
+    orders, batches = LOOKUPS[kind], {"orders": "lines", "items": "lines"} if kind == MANY else {}
+    crash = crash + len(rounds) * list(LOOKUPS).index(kind)
     run = lake.settings.run.model_copy(update={"retries": 0})
     project = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
@@ -201,6 +219,7 @@ def test_the_tables_are_the_oracles_after_each_round(
         matches=matches_of(orders),
         keys={name: each.keys for name, each in entities.items()},
         functions=FUNCTIONS if kind == "functions" else {},
+        rows=batches,
     )
     place = 0
     merge_and_enrich = partial(
@@ -213,6 +232,7 @@ def test_the_tables_are_the_oracles_after_each_round(
         place += len(placed)
         if is_lost:
             shutil.rmtree(project.checkpoint_root, ignore_errors=True)
+        placed = batched(placed, batches)
         land_literally(Lake(lake.spark, project), placed)
         with crash_after(WRITES[number % len(WRITES)]), suppress(LakehouseError):
             merge_and_enrich()
@@ -228,6 +248,26 @@ def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
         message._replace(position=message.position._replace(ledger_id=7 + place % 3, entry_id=place))
         for place, message in enumerate(messages, after + 1)
     ]
+
+
+def batched(messages: Sequence[Message], topics: Mapping[str, str]) -> list[Message]:
+    """The messages, of which those of these topics come three in one: as an array, or as an object that has it.
+
+    Some have no rows, and others an element that breaks the contract.
+    """
+    found = [each for each in messages if each.topic not in topics or each.payload is None]
+    for topic, name in topics.items():
+        of_topic = [each for each in messages if each.topic == topic and each.payload is not None]
+        for place, three in enumerate(in_threes(of_topic)):
+            elements = [json.loads(each.payload or b"") for each in three]
+            given = [elements, elements, elements, [], [*elements, {"price": "cheap"}], [*elements, None]][place % 6]
+            payload = {name: given or None} if place % 2 else given
+            found.append(three[0]._replace(payload=json.dumps(payload).encode()))
+    return found
+
+
+def in_threes(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    return [messages[at : at + 3] for at in range(0, len(messages), 3)]
 
 
 @examples(deadline=None)
