@@ -30,7 +30,7 @@ for name in NEEDED:
 loaded = set(sys.modules)
 for file in sys.argv[1:]:
     runpy.run_path(file)
-print(*{name for name in set(sys.modules) - loaded if name.startswith(("pulsar_lakehouse", "pyspark", "sqlglot"))})
+print(*{name for name in set(sys.modules) - loaded if name.startswith(("pulsar_lakehouse", "pyspark"))})
 """
 SLOW = {"deltalake", "great_expectations", "numpy", "pandas", "pulsar", "pyarrow"}
 """Packages that take long to import. A DAG file would import them each time that Airflow parses it."""
