@@ -248,7 +248,7 @@ def test_functions_fail_for_their_row_or_group(home: Home) -> None:
         [("A", 10, 13)],
         {
             '{"kind":null}': "function shout: ValueError: not said aloud",
-            '{"kind":"C"}': "middle: middle(pieces) fails",
+            '{"kind":"C"}': "middle: MIDDLE(pieces) fails",
         },
     )
     home.remove("kind != 'a'")
