@@ -109,9 +109,9 @@ def differing(kept: Mapping[str, str], declared: Mapping[str, str]) -> Iterator[
                 yield path, *(("type", None) if name in kept else (None, "type"))
 
 
-def planned(before: Pipeline, after: Pipeline) -> list[str]:
+def planned(old: Mapping[str, Mapping[str, str]], after: Pipeline) -> list[str]:
     """A line for each change: the table, what it does, whether it loses values, and what it concerns."""
-    old, lines, found = definitions(before), list[str](), list[Change]()
+    lines, found = list[str](), list[Change]()
     fixed = {each.table.name: FIXED for each in after.entities} | {
         each.gold_table: FIXED_IN_GOLD for each in after.enrichments
     }
@@ -216,4 +216,38 @@ OTHER_ROWS = "other rows: another FROM, JOIN, WHERE or GROUP BY"
 def test_a_change_is_told_with_all_that_it_concerns(
     tmp_path: Path, edits: list[tuple[str, str]], lines: list[str]
 ) -> None:
-    assert planned(written(tmp_path / "before"), written(tmp_path / "after", *edits)) == lines
+    before = definitions(written(tmp_path / "before"))
+    assert planned(before, written(tmp_path / "after", *edits)) == lines
+
+
+FUNCTION = """from pulsar_lakehouse import function
+
+@function("text STRING", returns="STRING")
+def shout(text):
+    return text  # loud
+"""
+CALLS = ("upper(city) AS sign", "shout(city) AS sign")
+
+
+@pytest.mark.parametrize(
+    ("instead", "edits", "lines"),
+    [
+        ("# aloud", [CALLS], []),
+        ("", [CALLS], ["silver.stores: partial: * > gold.enriched_sales(store.sign), gold.notes(sign), topic enriched_sales(store.sign)", "gold.enriched_sales: partial: lookup store: * > gold.notes(sign), topic enriched_sales(store.sign)"]),
+        ("", [("note, soldAt", "shout(note) AS note, soldAt")], ["gold.enriched_sales: partial: * > gold.notes(note), topic enriched_sales(note)"]),
+        ("", [('quarantine("price >= 0")', "quarantine(\"shout(note) != ''\")")], [f"gold.enriched_sales: breaking: * > {BEHIND_FACTS}"]),
+        ("", [("coalesce(store.city, 'unknown')", "shout(store.city)")], [f"gold.revenue_by_city: breaking: * > {BEHIND_REVENUE}"]),
+        ("", [], []),
+    ],
+)  # fmt: skip
+def test_a_function_that_is_another_one_is_told_with_all_that_it_concerns(
+    tmp_path: Path, instead: str, edits: list[tuple[str, str]], lines: list[str]
+) -> None:
+    function = FUNCTION.replace("  # loud", f"  {instead}" if instead else " + '!'")
+    for folder, text in (("before", FUNCTION), ("after", function)):
+        (tmp_path / folder / "declarations").mkdir(parents=True)
+        (tmp_path / folder / "declarations" / "functions.py").write_text(text)
+    before = definitions(written(tmp_path / "before", *edits))
+    told = planned(before, written(tmp_path / "after", *edits))
+    another = "function shout: another one, at after/declarations/functions.py:3"
+    assert told == [line.replace("*", another) for line in lines]
