@@ -21,6 +21,9 @@ from pulsar_lakehouse.contracts.types import wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.tables.declared import NAME, POSITION, POSITION_OF_ROW
 
+ROWS = "rows of messages"
+"""The name of `rows` in the definition of a table. SQL tables have one of their own that is named `rows`."""
+
 
 class Fields:
     """The fields of a topic or a source: a StructType, which can be given as DDL text."""
@@ -168,7 +171,7 @@ class Topic:
     @property
     def definition(self) -> dict[str, str]:
         """What the rows of messages are made from, by name, if it is declared."""
-        return {name: sql for name, sql in (("where", self.where), ("rows", self.rows)) if sql}
+        return {name: sql for name, sql in (("where", self.where), (ROWS, self.rows)) if sql}
 
     @property
     def position(self) -> str:
