@@ -195,7 +195,7 @@ OTHER_ROWS = "other rows: another FROM, JOIN, WHERE or GROUP BY"
         ([("price >= 0", "price > 0 OR price = 0")], [f"gold.enriched_sales: breaking: check price_is_an_amount: price > 0 OR price = 0 instead of price >= 0 > {BEHIND_FACTS}"]),
         ([('quarantine("price', 'warn("price')], [f"gold.enriched_sales: breaking: check price_is_an_amount: none instead of price >= 0 > {BEHIND_FACTS}"]),
         ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", where="cents > 0"),')], [f"gold.enriched_sales: breaking: where: cents > 0 instead of none > {BEHIND_FACTS}"]),
-        ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", rows="split(note, \',\')"),')], [f"gold.enriched_sales: breaking: rows: split(note, ',') instead of none > {BEHIND_FACTS}"]),
+        ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", rows="split(note, \',\')"),')], [f"gold.enriched_sales: breaking: rows of messages: split(note, ',') instead of none > {BEHIND_FACTS}"]),
         ([('keys=("id",)', 'keys=("id", "store_id")')], [f"gold.enriched_sales: breaking: keys: id, store_id instead of id > {BEHIND_FACTS}"]),
         ([('day="sale_date"', 'day="sold_on"')], [f"gold.enriched_sales: breaking: day: sold_on instead of sale_date > {BEHIND_FACTS}"]),
         ([('event_time="sold_at"', 'event_time="later"'), ("soldAt AS sold_at", "soldAt AS sold_at, soldAt AS later")], ["gold.enriched_sales: additive: later type is added > nothing", f"gold.enriched_sales: breaking: event_time: later instead of sold_at > {BEHIND_FACTS}"]),
