@@ -30,7 +30,7 @@ CUSTOMERS = Topic("customers", "id BIGINT NOT NULL, email STRING")
 IN_SQL = "lower(split_part(email, '@', 2))"
 
 
-def domain(email: pa.StringArray) -> pa.Array:
+def domain(email: pa.Array) -> pa.Array:
     return pc.utf8_lower(pc.list_element(pc.split_pattern(email, "@"), 1))
 
 
