@@ -117,7 +117,7 @@ class ServiceLanding:
         for key, error in asked.failures:
             self.pauses[key], self.error = self._pause_of(key), error
         left = [key for key in unanswered if key not in answers and (asked.is_open or key in self.pauses)]
-        self._record(len(answers), left)
+        self._record(len(answers), left, has_failed=bool(asked.failures))
         return len(answers)
 
     @property
@@ -172,7 +172,7 @@ class ServiceLanding:
         columns = columns_of(self._table())
         self.lake.table(table).append_arrow(pa.Table.from_pylist(rows, schema=columns).to_reader())
 
-    def _record(self, answers: int, left: Sequence[str]) -> None:
+    def _record(self, answers: int, left: Sequence[str], *, has_failed: bool) -> None:
         """Keep how many answers have come, and which keys are `left` alone for a while."""
         settings, table = self.lake.settings, self._table()
         before, state = snapshot_record(settings, self.service.name), _state_of(left) if left else ""
@@ -183,7 +183,7 @@ class ServiceLanding:
             changes=answers,
             state=state,
             number=newest_number(table),
-            failures=before.failures + 1 if left and before and before.state == state else 0,
+            failures=before.failures + has_failed if left and before and before.state == state else 0,
         )
         keep_snapshot(settings, record)
 
