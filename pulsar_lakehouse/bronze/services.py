@@ -112,11 +112,12 @@ class ServiceLanding:
         """Ask for the keys, and note what has come of it. Returns the number of answers."""
         asked = _Asked(self.service, keys, is_probed=self.opened_at is not None)
         answers = self._keep_answers(permit, asked)
-        self._record(answers, unanswered, asked)
         self.opened_at = time.monotonic() if asked.is_open else None
         self.pauses = {key: pause for key, pause in self.pauses.items() if key not in answers}
         for key, error in asked.failures:
             self.pauses[key], self.error = self._pause_of(key), error
+        left = [key for key in unanswered if key not in answers and (asked.is_open or key in self.pauses)]
+        self._record(len(answers), left, has_failed=bool(asked.failures))
         return len(answers)
 
     @property
@@ -171,18 +172,18 @@ class ServiceLanding:
         columns = columns_of(self._table())
         self.lake.table(table).append_arrow(pa.Table.from_pylist(rows, schema=columns).to_reader())
 
-    def _record(self, answers: set[str], unanswered: Sequence[str], asked: "_Asked") -> None:
+    def _record(self, answers: int, left: Sequence[str], *, has_failed: bool) -> None:
+        """Keep how many answers have come, and which keys are `left` alone for a while."""
         settings, table = self.lake.settings, self._table()
-        left = _state_of([key for key in unanswered if key not in answers]) if asked.failures else ""
-        before = snapshot_record(settings, self.service.name)
+        before, state = snapshot_record(settings, self.service.name), _state_of(left) if left else ""
         record = SnapshotRecord(
             source=self.service.name,
             read_at=time.time(),
             rows=sum(files_of(table)["num_records"].to_pylist()),
-            changes=len(answers),
-            state=left,
+            changes=answers,
+            state=state,
             number=newest_number(table),
-            failures=before.failures + 1 if left and before and before.state == left else 0,
+            failures=before.failures + has_failed if left and before and before.state == state else 0,
         )
         keep_snapshot(settings, record)
 

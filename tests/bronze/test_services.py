@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pulsar_lakehouse.bronze import services
-from pulsar_lakehouse.bronze.services import ServiceLanding
+from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.inspection.query import query
@@ -153,7 +153,7 @@ def test_asking_ends_when_the_step_does(own: Lake, server: Geocoder) -> None:
 
 KILLED = """
 import sys
-from pulsar_lakehouse.bronze.services import ServiceLanding
+from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.tables.lake import Lake
@@ -192,3 +192,11 @@ def test_what_was_kept_is_never_asked_again_though_the_process_is_killed(own: La
             break
     landed = [key for key, _ in kept(own.settings)]
     assert (landed, killed > 0) == (sorted(keys), True)
+
+
+def test_only_what_failed_is_left_alone_by_other_processes(own: Lake, server: Geocoder) -> None:
+    service = geocode_at(server.url, retries=0)
+    with pytest.raises(SourceError):
+        landing(own, service, ["fails"])(Permit())
+    assert is_left_alone(own.settings, service, ["fails"])
+    assert not is_left_alone(own.settings, service, ["fails", "Rua A 1"])
