@@ -126,15 +126,15 @@ def wrong_calls(sql: str, *, needs: str = "", in_aggregates: bool = False) -> It
 
     `needs` says what needs the same value for the same arguments, if anything does.
     """
-    sql = " ".join(sql.split())
+    shown = " ".join(sql.split())
     for call in calls_in(sql):
         function, names = call.function, call.function.arguments.names
         if len(call.arguments) != len(names):
             given = len(call.arguments)
-            yield f"{sql}: {function.name} takes {len(names)}, {', '.join(names)}, and not {given} arguments"
+            yield f"{shown}: {function.name} takes {len(names)}, {', '.join(names)}, and not {given} arguments"
         if function.is_aggregate and not in_aggregates:
-            yield f"{sql}: {function.name} is an aggregate, which only the SELECT of a SQL table can have"
+            yield f"{shown}: {function.name} is an aggregate, which only the SELECT of a SQL table can have"
         if needs and not function.is_deterministic:
-            yield f"{sql}: {function.name} is declared with deterministic=False: {needs}"
+            yield f"{shown}: {function.name} is declared with deterministic=False: {needs}"
         for each in call.arguments:
             yield from wrong_calls(each, needs=needs, in_aggregates=in_aggregates)

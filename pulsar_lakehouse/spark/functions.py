@@ -103,9 +103,10 @@ def calls_in(sql: str) -> Iterator[Call]:
         if token.start < end or function is None or is_field or after.token_type is not TokenType.L_PAREN:
             continue
         if around := _around_arguments(tokens[at + 1 :]):
-            parts = [sql[one.end + 1 : other.start].strip() for one, other in pairwise(around)]
+            # Ends of lines stay: they end comments, and errors tell lines.
+            parts = [sql[one.end + 1 : other.start].strip(" ") for one, other in pairwise(around)]
             end = around[-1].end + 1
-            yield Call(function, [] if parts == [""] else parts, token.start, end)
+            yield Call(function, parts if "".join(parts).strip() else [], token.start, end)
 
 
 def _around_arguments(tokens: Sequence[Token]) -> list[Token]:

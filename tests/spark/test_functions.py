@@ -35,7 +35,7 @@ def functions() -> Iterator[None]:
         ("upper( DOMAIN (email ) ) || Spread(a,b)", [("domain", ["email"]), ("spread", ["a", "b"])]),
         ("domain(concat(a, '),', b[0]))", [("domain", ["concat(a, '),', b[0])"])]),
         ("domain(domain(email))", [("domain", ["domain(email)"])]),
-        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person"])]),
+        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person\n"])]),
         ("domain()", [("domain", [])]),
         ("domain, t.domain(email), 'domain(email)', `domain`.x, subdomain(email)", []),
         ("domain(email", []),
