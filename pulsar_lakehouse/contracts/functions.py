@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.expressions import Anonymous
 
 from pulsar_lakehouse.contracts.ddl import parse_fields
-from pulsar_lakehouse.contracts.sources import DURATION, SECONDS
+from pulsar_lakehouse.contracts.sources import seconds_of
 from pulsar_lakehouse.contracts.types import in_spark, wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.spark.comparing import has_map
@@ -105,12 +105,6 @@ def _wrong_type(returns: str) -> Iterator[str]:
     yield from (f"returns: {line}" for line in wrong_types(kind.dataType, returns))
     if more or not kind.nullable:
         yield f"returns: {returns}: must be one type, such as STRING"
-
-
-def seconds_of(timeout: str) -> int:
-    """The seconds of a time such as `5 seconds`; 0 if it is none."""
-    found = DURATION.fullmatch(timeout.strip())
-    return int(found[1]) * SECONDS[found[2][0]] if found else 0
 
 
 def is_of_sql(name: str) -> bool:
