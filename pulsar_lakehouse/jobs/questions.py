@@ -78,8 +78,9 @@ def _asked(settings: Settings, pipeline: Pipeline, entity: Entity) -> list[str]:
     parts, values = list[str](), dict[str, object]()
     for place, facts in enumerate(facts_that_ask(pipeline, entity)):
         if is_stored(settings, facts.waiting.name):
-            values["name"] = entity.name
-            waiting = f"(SELECT unnest(missing) AS state FROM {facts.waiting.name})"
+            values |= {"name": entity.name, f"retried{place}": datetime.now(UTC) - timedelta(facts.retry_days)}
+            in_time = f"waiting_since > $retried{place}"  # no answer brings others back
+            waiting = f"(SELECT unnest(missing) AS state FROM {facts.waiting.name} WHERE {in_time})"
             parts.append(f"SELECT state.key AS key FROM {waiting} WHERE state.entity = $name")
         if optional := _optional(settings, facts, entity):
             values[f"since{place}"] = (datetime.now(UTC) - timedelta(facts.correction_days)).date()

@@ -59,9 +59,9 @@ def write(home: Settings, name: str, columns: Mapping[str, Any], rows: Sequence[
     write_deltalake(home.table_path(name), table, mode="append")
 
 
-def wait_for(home: Settings, *keys: str) -> None:
-    rows = [([{"entity": "places", "key": key}, {"entity": "accounts", "key": "7"}],) for key in keys]
-    write(home, "quarantine.waiting_orders", {"missing": MISSING}, rows)
+def wait_for(home: Settings, *keys: str, since: datetime = NOW) -> None:
+    rows = [([{"entity": "places", "key": key}, {"entity": "accounts", "key": "7"}], since) for key in keys]
+    write(home, "quarantine.waiting_orders", {"missing": MISSING, "waiting_since": TIME}, rows)
 
 
 def answer(home: Settings, number: int, key: str, days_ago: float) -> None:
@@ -79,6 +79,7 @@ def test_without_tables_nothing_is_asked(home: Settings) -> None:
 
 def test_each_key_that_facts_wait_for_is_asked_once(home: Settings) -> None:
     wait_for(home, "a", "b", "a")
+    wait_for(home, "given up", since=NOW - timedelta(31))
     assert sorted(unanswered(home, DECLARED, PLACES)) == ["a", "b"]
     answer(home, 1, "a", 1)
     assert unanswered(home, DECLARED, PLACES) == ["b"]
