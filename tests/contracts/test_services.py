@@ -143,6 +143,10 @@ def test_a_function_that_is_not_async_is_refused() -> None:
     ("more", "line"),
     [
         ({"sequence_by": "lat"}, "geocode: sequence_by: an answer of a service is whole, and the newest one counts: "),
+        (
+            {"deleted_at": "now()"},
+            "geocode: deleted_at: facts would wait for what a service says is ",
+        ),
         ({"columns": "upper(address) AS address, lat"}, "geocode: key address: must be the arguments of the service"),
     ],
 )
