@@ -7,6 +7,8 @@ Spark.
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from pulsar_lakehouse.bronze.source_rows import identifier, key_sql
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.services import Service
@@ -99,8 +101,13 @@ def _optional(settings: Settings, facts: Enrichment, entity: Entity) -> list[Loo
     found = [each for each in _lookups(facts, entity) if not each.required]
     if not found or not is_stored(settings, facts.gold_table):
         return []
-    names = columns_of(stored_table(settings, facts.gold_table)).names
-    return [each for each in found if {each.name, *(path.partition(".")[0] for path in each.paths)} <= {*names}]
+    gold = columns_of(stored_table(settings, facts.gold_table))
+    return [each for each in found if all(_has(gold, path) for path in (each.name, *each.paths))]
+
+
+def _has(columns: pa.Schema, path: str) -> bool:
+    name, _, field = path.partition(".")
+    return name in columns.names and (not field or columns.field(name).type.get_field_index(field) >= 0)
 
 
 def _lacking(facts: Enrichment, lookup: Lookup, since: str) -> str:
