@@ -84,6 +84,7 @@ def test_each_key_that_facts_wait_for_is_asked_once(home: Settings) -> None:
     assert sorted(unanswered(home, DECLARED, PLACES)) == ["a", "b"]
     answer(home, 1, "a", 1)
     assert unanswered(home, DECLARED, PLACES) == ["b"]
+    assert sorted(unanswered(home, DECLARED, PLACES, again=True)) == ["b", "given up"]
     assert question(home, DECLARED, PLACES) == "places: 1 key has no answer"
 
 
