@@ -373,7 +373,8 @@ def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowCh
 def _told_of_state(change: RowChange) -> str:
     if change.after is None:
         return "removed from the latest state"
-    deleted = "deleted " if change.after["deleted_at"] else ""
+    ends = change.after["deleted_at"]
+    deleted = "deleted " if ends and ends <= change.at else ""
     return f"the latest state, {deleted}as of {change.after['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
 
 

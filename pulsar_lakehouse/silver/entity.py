@@ -327,6 +327,11 @@ class Entity:
                 f"{self.name}: key {', '.join(self.keys)}: must be the arguments of the service, in their order: "
                 f"{', '.join(arguments)}"
             )
+        if not self.expires and self.deleted_at != "NULL":
+            raise ConfigurationError(
+                f"{self.name}: deleted_at: facts would wait for what a service says is deleted, and it is asked once: "
+                "leave it out, and make it a column, or say how long answers hold with cache_days of the service"
+            )
         if self.expires:
             ends = f"message.event_time + INTERVAL {service.cache_days} DAYS"
             if self.deleted_at not in ("NULL", ends):

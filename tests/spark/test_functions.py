@@ -35,7 +35,7 @@ def functions() -> Iterator[None]:
         ("upper( DOMAIN (email ) ) || Spread(a,b)", [("domain", ["email"]), ("spread", ["a", "b"])]),
         ("domain(concat(a, '),', b[0]))", [("domain", ["concat(a, '),', b[0])"])]),
         ("domain(domain(email))", [("domain", ["domain(email)"])]),
-        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person"])]),
+        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person\n"])]),
         ("domain()", [("domain", [])]),
         ("domain, t.domain(email), 'domain(email)', `domain`.x, subdomain(email)", []),
         ("domain(email", []),
@@ -60,10 +60,14 @@ from pulsar_lakehouse import function
 NAMES = {"a": 1}
 OTHERS = []
 OTHERS.append(1)
+NAMES["b"] = 1
+for each in "cd":
+    NAMES.setdefault(each, 3)
 
 
 def helped(value):
     """It helps."""
+    from declarations import rates
     return NAMES.get(value), math.pi
 
 
@@ -96,12 +100,32 @@ def another(value):
         ("import math", "import cmath as math", True),
         ("NAMES.get(value)", "NAMES[value]", True),
         ('NAMES = {"a": 1}', 'NAMES = {"a": 1}\nNAMES.update(b=2)', True),
+        ('NAMES["b"] = 1', 'NAMES["b"] = 2', True),
+        ("setdefault(each, 3)", "setdefault(each, 4)", True),
     ],
 )
 def test_a_function_is_another_if_what_it_needs_is(tmp_path: Path, given: str, instead: str, is_another: bool) -> None:
     assert MODULE.count(given) == 1
     one, other = (
-        load(project(tmp_path / name, functions=text, visitors=VISITORS)).pipeline.functions[0].fingerprint
+        fingerprint(tmp_path / name, functions=text)
         for name, text in (("one", MODULE), ("other", MODULE.replace(given, instead)))
     )
     assert (one != other) is is_another
+
+
+RATES = """
+try:
+    from .euro import *
+except ImportError:
+    pass
+"""
+
+
+def fingerprint(folder: Path, *, functions: str = MODULE, euro: str = "EUR = 1.1") -> str:
+    files = {"functions": functions, "rates": RATES, "euro": euro, "visitors": VISITORS}
+    return load(project(folder, **files)).pipeline.functions[0].fingerprint
+
+
+def test_a_function_is_another_if_a_module_is_that_others_import(tmp_path: Path) -> None:
+    one, same = fingerprint(tmp_path / "one"), fingerprint(tmp_path / "same", euro="EUR = 1.1  # a rate")
+    assert (one == same, one == fingerprint(tmp_path / "other", euro="EUR = 1.2")) == (True, False)
