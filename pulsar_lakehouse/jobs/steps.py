@@ -335,18 +335,28 @@ def run_landed(lake: Lake, *, refused: list[ConfigurationError] | None = None) -
 
 
 def steps_of_state(lake: Lake) -> list[list[Stream]]:
-    """The streams that land and merge changelogs, step by step."""
+    """The streams that land and merge changelogs, step by step, but for those of topics that have facts, too."""
     pipeline = pipeline_of(lake.settings)
-    changelogs = [each.topic for each in pipeline.entities if each.source is None]
-    lands = [*landing(lake, changelogs), *landing_sources(lake, pipeline.sources)]
+    with_facts = _tables_of_facts(pipeline)
+    topics = [topic for topic in pipeline.topics if topic.bronze_table not in with_facts]
+    entities = [entity for entity in pipeline.entities if entity.topic.bronze_table not in with_facts]
+    lands = [*landing(lake, topics), *landing_sources(lake, pipeline.sources)]
     lands += landing_services(lake, pipeline, pipeline.services)
-    return [lands, merging(lake, pipeline.entities)]
+    return [lands, merging(lake, entities)]
 
 
 def steps_of_facts(lake: Lake) -> list[list[Stream]]:
-    """The streams that land and enrich facts, step by step."""
-    enrichments = pipeline_of(lake.settings).enrichments
-    return [landing(lake, [each.topic for each in enrichments]), enriching(lake, enrichments)]
+    """The streams that land and enrich facts, step by step. Changelogs of the same topics are merged in between."""
+    pipeline = pipeline_of(lake.settings)
+    with_facts = _tables_of_facts(pipeline)
+    topics = [topic for topic in pipeline.topics if topic.bronze_table in with_facts]
+    entities = [entity for entity in pipeline.entities if entity.topic.bronze_table in with_facts]
+    return [landing(lake, topics), merging(lake, entities), enriching(lake, pipeline.enrichments)]
+
+
+def _tables_of_facts(pipeline: Pipeline) -> set[str]:
+    """The bronze tables in which facts land. A topic with kinds may have changelogs, too, and lands once."""
+    return {facts.topic.bronze_table for facts in pipeline.enrichments}
 
 
 def look_around(lake: Lake) -> Look:
