@@ -28,7 +28,7 @@ from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
-from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
+from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
@@ -201,8 +201,7 @@ def landing_services(
 
 def _landed(lake: Lake, topic: Topic, broker: Endpoint, reach: Reach) -> None:
     """What a topic needs once it has landed: its messages may have made the subscription, and have new schemas."""
-    for one in reach.unclaimed():
-        claim_again(one, broker, lake.settings)
+    reach.has_landed()
     for one in reach.topics:
         keep_schemas(lake, one, broker)
     if topic.is_several:
