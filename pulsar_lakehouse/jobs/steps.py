@@ -33,7 +33,7 @@ from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.errors import BrokerError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
@@ -139,7 +139,12 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
             for loss in accept_losses(lake, topic, broker):
                 CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
         for topic in topics:
-            for one in topics_in_pulsar(topic, broker, lake.settings):
+            try:
+                there = topics_in_pulsar(topic, broker, lake.settings)
+            except BrokerError as error:  # which is the trouble of the topic's own stream
+                CONSOLE.say(f"{topic.name}: {error}")
+                continue
+            for one in there:
                 keep_schemas(lake, one, broker)  # at first, as others can merge before all has landed
     return [
         Stream(
