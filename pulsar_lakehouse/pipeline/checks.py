@@ -114,14 +114,18 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
 
 
 def _overlap(one: Topic, other: Topic, namespace: str) -> bool:
-    """Whether two patterns match a topic in common, as far as an example of each can tell."""
-    return other.lands(_example(one, namespace), namespace) or one.lands(_example(other, namespace), namespace)
+    """Whether two patterns match a topic in common, as far as examples of each can tell."""
+    of_one, of_other = ([in_full(name, namespace) for name in _examples(each.own_name)] for each in (one, other))
+    return any(other.lands(name, namespace) for name in of_one) or any(one.lands(name, namespace) for name in of_other)
 
 
-def _example(topic: Topic, namespace: str) -> str:
-    """The full name of a topic that a pattern matches, if it has nothing but choices, `.*` and `.+`."""
-    first_choice = re.sub(r"\((?:\?:)?([^()|]*)[^()]*\)", r"\1", topic.own_name)
-    return in_full(re.sub(r"\.[*+]", "x", first_choice).replace("\\", ""), namespace)
+def _examples(pattern: str) -> Iterator[str]:
+    """Names that a pattern matches, one for each of its choices, if it has nothing else but `.*` and `.+`."""
+    if choices := re.search(r"\((?:\?:)?([^()]*)\)", pattern):
+        for each in choices[1].split("|"):
+            yield from _examples(pattern[: choices.start()] + each + pattern[choices.end() :])
+    else:
+        yield re.sub(r"\.[*+]", "x", pattern).replace("\\", "")
 
 
 def _kinds_twice(declared: Iterable[Entity | Enrichment], place: Place) -> Iterator[str]:
