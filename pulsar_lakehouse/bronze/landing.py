@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pulsar_lakehouse.bronze.compaction import note_of_compacted
 from pulsar_lakehouse.bronze.losses import keep_created, landed_offsets
-from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by, source_options
+from pulsar_lakehouse.bronze.partitions import CREATED, GONE, creation_times, held_by, source_options
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.columns import SCHEMA, TIMESTAMP
@@ -27,9 +27,6 @@ from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
-
-GONE = "lakehouse.gone"
-"""The table property with the full names of topics that were told to be gone, as JSON."""
 
 
 def bronze_table(topic: Topic) -> Table:

@@ -1,7 +1,7 @@
 """Decides, from how far a topic has landed and what the broker still has, whether messages were lost in between."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,9 +18,10 @@ from pulsar_lakehouse.bronze.partitions import (
     held_by,
     partition_in_bronze,
 )
+from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.losses import Loss, find_loss
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
-from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets, Position
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets, Position, topic_of
 from pulsar_lakehouse.checkpoints.batches import last_batch
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError, PermanentError
@@ -49,13 +50,14 @@ def keep_created(lake: Lake, topic: Topic, plan: Plan) -> None:
     Raises PermanentError if a partition was recreated since its time was recorded.
     """
     table, held = lake.table(topic.bronze_table), held_by(plan)
-    kept, found = json.loads(table.delta_property(CREATED) or "{}"), creation_times(held)
-    if any(found.get(name, time) != time for name, time in kept.items()):
+    recorded = table.delta_property(CREATED)
+    kept, found = json.loads(recorded or "{}"), creation_times(held)
+    if any(found.get(name, time) != time for name, time in kept.items()) or not kept.items() & found.items():
         for loss in find_losses(lake.settings, topic, plan, kept):
             raise PermanentError(refusal_of(topic, loss))
     if new := found.keys() - kept.keys():
-        # A table that knows none is of an early release: its partitions have landed.
-        compacted = note_of_compacted(held, new, table.delta_property(COMPACTED)) if kept else {}
+        # A table without the property is of an early release: its partitions have landed.
+        compacted = note_of_compacted(held, new, table.delta_property(COMPACTED)) if recorded else {}
         table.set_properties({CREATED: json.dumps(found | kept, sort_keys=True)} | compacted)
 
 
@@ -97,18 +99,46 @@ def find_losses(settings: Settings, topic: Topic, plan: Plan, kept: Mapping[str,
     names = sorted(filter(plan.reads, held.keys() | landed.keys() | kept.keys()))
     after = ((name, landed.get(name, BEGINNING)) for name in names)
     found = (find_loss(name, end, held.get(name), topic.subscription, kept.get(name)) for name, end in after)
-    return without_clashes([loss for loss in found if loss])
+    losses = [loss for loss in found if loss]
+    if kept and (clashing := clashes(held, landed)) and not _knows_the_cluster(plan, kept):
+        return [*clashing, *(loss for loss in losses if not loss.exists)]
+    return losses
 
 
-def without_clashes(losses: Sequence[Loss]) -> list[Loss]:
-    """The losses, where landing can't go on with what was recreated if its positions may be those of other partitions.
+def clashes(held: Mapping[str, Held], landed: Offsets) -> list[Loss]:
+    """A loss of each partition, after which landing can't go on, if one has positions that may have landed already.
 
-    A cluster numbers all ledgers. What was recreated in another cluster can have numbers that have landed.
+    A cluster numbers all ledgers. Another cluster gives messages numbers that have landed. So none of its partitions
+    may land: once one has, the cluster would pass for the one that was known.
     """
-    last = max((each.after for each in losses if each.is_anew), default=BEGINNING)
+    newest = max(landed.values(), default=BEGINNING)
+    begins = {
+        name: BEGINNING if each.compacted and name not in landed else Position(each.first, -1)
+        for name, each in held.items()
+    }
+    if all(begin > newest for begin in begins.values()):
+        return []
+    reason = (
+        "no partition that has landed is there as it was, so this may be another cluster: messages up to "
+        f"{newest} have landed, and topics that begin before that could not be told from them"
+    )
     return [
-        replace(each, can_resume=each.can_resume and each.resume > last) if each.is_anew else each for each in losses
+        Loss(partition=name, after=landed.get(name, BEGINNING), resume=begin, reason=reason, can_resume=False)
+        for name, begin in begins.items()
     ]
+
+
+def _knows_the_cluster(plan: Plan, kept: Mapping[str, str]) -> bool:
+    """Whether a partition that has landed is there as it was: if need be, one that lands no more."""
+    if _survives(held_by(plan), kept):
+        return True
+    others = sorted(set(map(topic_of, kept)) - set(plan.options.topics))
+    plans = (Plan(replace(plan.options, topics=(name,)), dated=True, is_partial=True) for name in others)
+    return any(_survives(held_by(each), kept) for each in plans)
+
+
+def _survives(held: Mapping[str, Held], kept: Mapping[str, str]) -> bool:
+    return any(each.created in (None, kept[name]) for name, each in held.items() if name in kept)
 
 
 def _end_of_last_batch(settings: Settings, topic: Topic) -> Offsets | None:

@@ -17,6 +17,8 @@ from pulsar_lakehouse.spark.error_causes import cause_of
 
 CREATED = "lakehouse.partitions"
 """The table property with the creation time of each partition, as JSON. It shows whether a topic was recreated."""
+GONE = "lakehouse.gone"
+"""The table property with the full names of topics that were told to be gone, as JSON."""
 
 
 def source_options(settings: Settings, endpoint: Endpoint, topic: Topic, names: Sequence[str] = ()) -> dict[str, str]:

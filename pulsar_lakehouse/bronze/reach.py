@@ -4,24 +4,34 @@ import json
 import re
 import time
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from deltalake.exceptions import DeltaError
 
 from pulsar_lakehouse.bronze.losses import find_losses, refusal_of
-from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, told
-from pulsar_lakehouse.bronze.pulsar.options import MissingError, PulsarSourceError
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker
+from pulsar_lakehouse.bronze.pulsar.options import MissingError, NoAnswerError, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import topic_of
-from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
+from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import BrokerError, PermanentError
+from pulsar_lakehouse.errors import BrokerError, PermanentError, UnreachableError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
 from pulsar_lakehouse.tables.stored import stored_table
 
-RETRY_SECONDS = 60.0
-"""For so long, a topic that could not be read is left out."""
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+"""Seconds for which a topic that could not be read is left out: at first, and at most. They double each time."""
+
+
+class _Failure(NamedTuple):
+    """That a topic could not be read."""
+
+    at: float
+    pause: float
+    """The seconds after that for which it is left out."""
+    why: str
 
 
 def told_of_gone(name: str) -> str:
@@ -46,8 +56,8 @@ class Reach:
     """The full names of topics that have landed, that the pattern matches, and that are not there any more."""
     _names: tuple[str, ...] = ()
     _claimed: set[str] = field(default_factory=set)
-    _failed: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """When topics could not be read, and why."""
+    _failed: dict[str, _Failure] = field(default_factory=dict)
+    """The topics that could not be read when they were last tried."""
 
     def plan(self) -> Plan:
         """What lands now. Raises UnreachableError or PermanentError if nothing can."""
@@ -69,11 +79,11 @@ class Reach:
             plan.leave_out(topic_of(loss.partition), PulsarSourceError(refusal_of(self.topic, loss)))
         for name in plan.options.topics:
             if why := self._failure(name) or (self._refused_claim(name) if self.claims else None):
-                plan.leave_out(name, PulsarSourceError(why))
+                plan.leave_out(name, why)
         self._names, self.troubles = plan.options.topics, {name: cause_of(why) for name, why in plan.left_out.items()}
         if plan.left_out and not plan.options.topics:
-            first = next(iter(plan.left_out.values()))
-            raise type(told(first))("; ".join(self.troubles.values()))
+            may_pass = any(isinstance(why, NoAnswerError) for why in plan.left_out.values())
+            raise (UnreachableError if may_pass else PermanentError)(self.told())
 
     def _created(self) -> dict[str, str] | None:
         """The creation times of the partitions that have landed; None if there is no table."""
@@ -84,19 +94,22 @@ class Reach:
         found: dict[str, str] = json.loads(table.metadata().configuration.get(CREATED, "{}"))
         return found
 
-    def _failure(self, name: str) -> str | None:
-        at, why = self._failed.get(name, (-RETRY_SECONDS, ""))
-        return why if time.monotonic() < at + RETRY_SECONDS else None
+    def _failure(self, name: str) -> PulsarSourceError | None:
+        """Why a topic is left out for a while; None if it is not."""
+        failed = self._failed.get(name)
+        return NoAnswerError(failed.why) if failed and time.monotonic() < failed.at + failed.pause else None
 
-    def _refused_claim(self, name: str) -> str | None:
-        """Why the subscription of a topic can't be claimed; None if it can, or was."""
+    def _refused_claim(self, name: str) -> PulsarSourceError | None:
+        """Why the subscription of a topic can't be claimed; None if it can, or was in the last round."""
         if name in self._claimed:
             return None
         try:
             one = replace(self.topic, topic=name)
             claim_subscription(one, self.endpoint, self.settings, take_over=self.take_over)
-        except (PermanentError, BrokerError) as error:
-            return str(error)
+        except PermanentError as error:
+            return PulsarSourceError(str(error))
+        except BrokerError as error:
+            return NoAnswerError(str(error))
         return None
 
     def told(self) -> str:
@@ -108,14 +121,31 @@ class Reach:
         """The topics of the last plan, each as a topic with one name."""
         return [replace(self.topic, topic=name) for name in self._names] if self.topic.is_several else [self.topic]
 
-    def unclaimed(self) -> list[Topic]:
-        """Those of them whose subscriptions landing may just have made. They count as claimed from now on."""
-        new = [each for each in self.topics if each.topic not in self._claimed]
-        self._claimed |= {str(each.topic) for each in new if self.topic.is_several}
-        return new
+    def has_landed(self) -> None:
+        """Claim the subscriptions of the last plan once more: a batch may have made them, or another pipeline has them.
 
-    def blame(self, line: str) -> bool:
-        """Leave out for a while the topics that the line of a failure names; whether there are others to go on with."""
-        named = [name for name in self._names if re.search(rf"{re.escape(name)}(-partition-\d+)?(:| after) ", line)]
-        self._failed |= {name: (time.monotonic(), line) for name in named}
-        return 0 < len(named) < len(self._names)
+        A claim that the broker does not answer is made by the next plan. Raises PermanentError if the subscription of a
+        topic that is one serves another warehouse; of several, that is the trouble of the one.
+        """
+        if not self.topic.is_several:
+            claim_again(self.topic, self.endpoint, self.settings)
+            return
+        self._claimed = set()
+        for name in self._names:
+            self._failed.pop(name, None)
+            why = self._refused_claim(name)
+            if why is None:
+                self._claimed.add(name)
+            elif not isinstance(why, NoAnswerError):
+                self.troubles[name] = str(why)
+
+    def blame(self, why: str) -> bool:
+        """Leave out for a while the topics that a failure names; whether there are others to go on with."""
+        named = [name for name in self._names if re.search(rf"{re.escape(name)}(-partition-\d+)?(:| after) ", why)]
+        if not 0 < len(named) < len(self._names):
+            return False
+        for name in named:
+            last = self._failed.get(name)
+            pause = min(last.pause * 2, LONGEST_PAUSE) if last else FIRST_PAUSE
+            self._failed[name] = _Failure(time.monotonic(), pause, why)
+        return True

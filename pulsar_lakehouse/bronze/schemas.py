@@ -1,6 +1,8 @@
 """The registered schemas of topics, kept beside bronze because its messages can't be read without them."""
 
 import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -8,6 +10,8 @@ from typing import Any
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.bronze.partitions import CREATED, GONE
+from pulsar_lakehouse.bronze.pulsar.positions import topic_of
 from pulsar_lakehouse.contracts.envelopes import METADATA
 from pulsar_lakehouse.contracts.registered import differences, record_of
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
@@ -19,7 +23,7 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
-from pulsar_lakehouse.tables.stored import dataset_of, is_stored, stored_table
+from pulsar_lakehouse.tables.stored import dataset_of, is_stored, stored_properties, stored_table
 
 SCHEMAS = Table(
     name="bronze.schemas",
@@ -49,25 +53,48 @@ def with_schemas(settings: Settings, topic: Topic) -> Topic:
 
 
 def kept_schemas(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ...]:
-    """The schemas that are kept of a topic, oldest first. Does not need Spark.
+    """The schemas that are kept of the topics in a topic's table, oldest first. Does not need Spark.
 
-    Those of a release that did not keep the time at which they were registered have 0.
+    If there is more than one, as the topic is several or had another name, each schema has the name of its own. Those
+    of a release that did not keep the time at which they were registered have 0.
     """
-    if topic.is_several:
-        of_all = _kept(settings, SCHEMAS.name)
-        kept = tuple(each for each in of_all if topic.lands(each.topic, settings.pulsar.namespace))
-    else:
-        name = topic.full_name(settings.pulsar.namespace)
-        kept = (*_kept(settings, WRITER_SCHEMAS.name, topic.name), *_kept(settings, SCHEMAS.name, name))
-    return tuple(sorted(kept, key=lambda each: (each.registered_at, each.version)))
+    namespace, of_all = settings.pulsar.namespace, _kept(settings, SCHEMAS.name)
+    of_first = _kept(settings, WRITER_SCHEMAS.name, topic.name)
+    if not of_all and not of_first:
+        return ()
+    landed = set(map(topic_of, json.loads(stored_properties(settings, topic.bronze_table).get(CREATED, "{}"))))
+    if not topic.is_several and landed <= {topic.full_name(namespace)}:
+        return _of_one(settings, topic)
+    kept = [each for each in of_all if each.topic in landed or topic.lands(each.topic, namespace)]
+    kept += [replace(each, topic=name) for each in of_first for name in sorted(landed)]
+    return _in_order(kept)
+
+
+def _of_one(settings: Settings, topic: Topic) -> tuple[RegisteredSchema, ...]:
+    """The schemas that are kept of one topic, without its name."""
+    name = topic.full_name(settings.pulsar.namespace)
+    return _in_order([*_kept(settings, WRITER_SCHEMAS.name, topic.name), *_kept(settings, SCHEMAS.name, name)])
+
+
+def _in_order(schemas: Iterable[RegisteredSchema]) -> tuple[RegisteredSchema, ...]:
+    return tuple(sorted(schemas, key=lambda each: (each.registered_at, each.version)))
 
 
 def unreadable(settings: Settings, topic: Topic) -> list[str]:
-    """Why messages with the newest of these can't be read as the topic is declared; none if they can."""
+    """Why messages with the newest of these can't be read as the topic is declared; none if they can.
+
+    Topics that do not land any more do not count.
+    """
     if topic.where:
         return []
+    gone = json.loads(stored_properties(settings, topic.bronze_table).get(GONE, "[]"))
     newest = {each.topic: each for each in kept_schemas(settings, topic)}
-    return [f"{of}: {line}" if of else line for of, each in newest.items() for line in differences(topic, each)]
+    return [
+        f"{of}: {line}" if topic.is_several else line
+        for of, each in newest.items()
+        if not of or (topic.lands(of, settings.pulsar.namespace) and of not in gone)
+        for line in differences(topic, each)
+    ]
 
 
 def _kept(settings: Settings, table_name: str, topic: str = "") -> tuple[RegisteredSchema, ...]:
@@ -125,7 +152,7 @@ def _tell(topic: Topic, schema: RegisteredSchema) -> None:
 
 
 def _keep(lake: Lake, topic: Topic, endpoint: Endpoint) -> list[RegisteredSchema]:
-    name, known = topic.full_name(lake.settings.pulsar.namespace), kept_schemas(lake.settings, topic)
+    name, known = topic.full_name(lake.settings.pulsar.namespace), _of_one(lake.settings, topic)
     newest = newest_schema(name, endpoint, lake.settings)
     if newest is None or newest in known:
         return []

@@ -56,6 +56,8 @@ def _fits(value: object, hint: Hint) -> bool:
         return any(_fits(value, each) for each in inner)
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(each, inner[0]) for each in value)
+    if origin is re.Pattern:
+        return isinstance(value, re.Pattern) and isinstance(value.pattern, inner)
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
             _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items()

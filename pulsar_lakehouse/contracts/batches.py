@@ -161,7 +161,8 @@ class SparkDecoder:
     @property
     def reads(self) -> tuple[str, ...]:
         """The columns of bronze that `decode` takes."""
-        return "payload", "key", "schema_version", "publish_time", *(["topic"] if self.topic.is_several else [])
+        is_by_topic = any(schema.topic for schema in self.topic.schemas)
+        return "payload", "key", "schema_version", "publish_time", *(["topic"] if is_by_topic else [])
 
     def decode(self, *columns: pa.Array) -> pa.Array:
         return self._batches.decode(*columns)

@@ -17,4 +17,4 @@ class RegisteredSchema:
     registered_at: int = 0
     """Epoch milliseconds, by the broker's clock."""
     topic: str = ""
-    """The full name of its topic, if it is one of several that land in one table: each counts its own versions."""
+    """The full name of its topic, if a table has messages of several: each counts its own versions."""

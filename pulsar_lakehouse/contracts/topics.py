@@ -135,6 +135,11 @@ class Topic:
                 raise ConfigurationError(f"topic {self.name}: field {wrong}")
         if self.where and self.is_several:
             raise ConfigurationError(f"topic {self.name}: where {self.where}: kinds are of one topic: name it in topic")
+        if self.envelope and self.is_several:
+            raise ConfigurationError(
+                f"topic {self.name}: envelope: a truncation in one of the topics would delete the rows of all: "
+                "declare each by itself"
+            )
         if self.rows and self.envelope:
             raise ConfigurationError(
                 f"topic {self.name}: rows {self.rows}: an envelope has one row: leave out one of them"

@@ -19,7 +19,7 @@ from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.schemas import unreadable
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.sources import Postgres
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import Topic, in_full
 from pulsar_lakehouse.errors import BrokerError, UnreachableError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
@@ -52,6 +52,8 @@ class TopicState:
     """None if the broker does not say."""
     problem: str
     """Why the topic, or one of several, can't land; empty if it can."""
+    left_out: Sequence[str] = ()
+    """Those of several that can't land, as they are declared."""
     gone: Sequence[str] = ()
     """The topics that have landed and are not there any more, as a pattern may have."""
 
@@ -265,7 +267,9 @@ def _topic_state(topic: Topic, broker: Endpoint, settings: Settings) -> TopicSta
         if topic.is_several:
             reach = Reach(settings, topic, broker, claims=False)
             reach.plan()
-            return TopicState(name=topic.name, status=status, problem=reach.told(), gone=reach.gone)
+            named = {name: in_full(name, settings.pulsar.namespace) for name in topic.own_names}
+            left_out = [name for name, full in named.items() if full in reach.troubles]
+            return TopicState(name=topic.name, status=status, problem=reach.told(), left_out=left_out, gone=reach.gone)
         problem = refusal(settings, topic, broker) or ""
     except UnreachableError:
         raise

@@ -28,12 +28,12 @@ from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.schemas import keep_schemas, kept_schemas, with_schemas
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.sources import SourceLanding, with_snapshot
-from pulsar_lakehouse.bronze.warehouse_claims import claim_again, claim_subscription
+from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
+from pulsar_lakehouse.errors import BrokerError, ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
 from pulsar_lakehouse.gold.enrichment.enrich import enrich
@@ -139,7 +139,12 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
             for loss in accept_losses(lake, topic, broker):
                 CONSOLE.say(f"{loss}: accepted, see {LOSSES.name}")
         for topic in topics:
-            for one in topics_in_pulsar(topic, broker, lake.settings):
+            try:
+                there = topics_in_pulsar(topic, broker, lake.settings)
+            except BrokerError as error:  # which is the trouble of the topic's own stream
+                CONSOLE.say(f"{topic.name}: {error}")
+                continue
+            for one in there:
                 keep_schemas(lake, one, broker)  # at first, as others can merge before all has landed
     return [
         Stream(
@@ -201,8 +206,7 @@ def landing_services(
 
 def _landed(lake: Lake, topic: Topic, broker: Endpoint, reach: Reach) -> None:
     """What a topic needs once it has landed: its messages may have made the subscription, and have new schemas."""
-    for one in reach.unclaimed():
-        claim_again(one, broker, lake.settings)
+    reach.has_landed()
     for one in reach.topics:
         keep_schemas(lake, one, broker)
     if topic.is_several:
@@ -335,18 +339,28 @@ def run_landed(lake: Lake, *, refused: list[ConfigurationError] | None = None) -
 
 
 def steps_of_state(lake: Lake) -> list[list[Stream]]:
-    """The streams that land and merge changelogs, step by step."""
+    """The streams that land and merge changelogs, step by step, but for those of topics that have facts, too."""
     pipeline = pipeline_of(lake.settings)
-    changelogs = [each.topic for each in pipeline.entities if each.source is None]
-    lands = [*landing(lake, changelogs), *landing_sources(lake, pipeline.sources)]
+    with_facts = _tables_of_facts(pipeline)
+    topics = [topic for topic in pipeline.topics if topic.bronze_table not in with_facts]
+    entities = [entity for entity in pipeline.entities if entity.topic.bronze_table not in with_facts]
+    lands = [*landing(lake, topics), *landing_sources(lake, pipeline.sources)]
     lands += landing_services(lake, pipeline, pipeline.services)
-    return [lands, merging(lake, pipeline.entities)]
+    return [lands, merging(lake, entities)]
 
 
 def steps_of_facts(lake: Lake) -> list[list[Stream]]:
-    """The streams that land and enrich facts, step by step."""
-    enrichments = pipeline_of(lake.settings).enrichments
-    return [landing(lake, [each.topic for each in enrichments]), enriching(lake, enrichments)]
+    """The streams that land and enrich facts, step by step. Changelogs of the same topics are merged in between."""
+    pipeline = pipeline_of(lake.settings)
+    with_facts = _tables_of_facts(pipeline)
+    topics = [topic for topic in pipeline.topics if topic.bronze_table in with_facts]
+    entities = [entity for entity in pipeline.entities if entity.topic.bronze_table in with_facts]
+    return [landing(lake, topics), merging(lake, entities), enriching(lake, pipeline.enrichments)]
+
+
+def _tables_of_facts(pipeline: Pipeline) -> set[str]:
+    """The bronze tables in which facts land. A topic with kinds may have changelogs, too, and lands once."""
+    return {facts.topic.bronze_table for facts in pipeline.enrichments}
 
 
 def look_around(lake: Lake) -> Look:

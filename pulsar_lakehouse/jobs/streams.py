@@ -63,8 +63,8 @@ class Stream:
     """While this gives the same value, it starts again as it was created, once it has caught up."""
     prepare: Callable[[], None] = lambda: None
     """Called each time before it starts, once its tables are ready, unless it reads at once."""
-    blame: Callable[[str], bool] = lambda line: False
-    """Called with the line of a failure that no retry helps: whether the stream can go on without what has failed."""
+    blame: Callable[[str], bool] = lambda why: False
+    """Called with why it failed: whether it can go on at once without what has failed."""
     left_out: Callable[[], str] = lambda: ""
     """Why it has not read all that it should, once it has caught up; empty if it has."""
 
@@ -333,11 +333,14 @@ class _Supervised:
         return False
 
     def _set_aside(self, line: str) -> None:
-        """Record that something did not land: what has landed before stays, and the others go on."""
-        if line == self._told:
-            self.runs.complete(self.new_rows)
-        else:
+        """Record that something did not land: what has landed before stays, and the others go on. It is told once."""
+        if line != self._told:
             self._tell_failure(line)
+            return
+        if (self._record.failure, self._record.retry) != (line, ""):  # a retry in between
+            self._record.failure, self._record.retry = line, ""
+            keep_step(self._settings, self._record)
+        self.runs.complete(self.new_rows)
 
     def _tell_failure(self, line: str) -> None:
         CONSOLE.say(line)
@@ -345,15 +348,14 @@ class _Supervised:
         self._note_failure(line, is_over=True)
 
     def _end(self) -> None:
+        self._stream.caught_up()
         if why := self._stream.left_out():
-            self._stream.caught_up()
             self._set_aside(f"{self.name}: {why}")
             return
         self._told = ""
         if self._record.failure or self._record.retry:
             self._record.failure = self._record.retry = ""
             keep_step(self._settings, self._record)
-        self._stream.caught_up()
         self.runs.complete(self.new_rows)
 
     def _start(self, prepare: Callable[[], None] = lambda: None) -> None:
@@ -381,11 +383,11 @@ class _Supervised:
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
         self._kept = None
+        if self._stream.blame(cause_of(error)):
+            self._failures = 0
+            return
         line = f"{self.name}: {cause_of(error)}"
         if is_permanent(error) or self._failures == self._run.retries:
-            if self._stream.blame(line):
-                self._failures = 0
-                return
             raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
         self._note_failure(line, is_over=False)
         delay = self._run.retry_delay * (2**self._failures if is_of_busy_machine(error) else 1)

@@ -168,10 +168,11 @@ def _notes(pipeline: Pipeline, status: Status, runs: Mapping[str, LastRun]) -> d
     told = {each.name: each for each in status.topics}
     for topic in pipeline.topics:
         if (state := told.get(topic.name)) and state.status:
-            backlogs = {f"topic {each.name}": each.backlog for each in state.status.parts}
-            for origin in topic.origins:
-                waiting = backlogs.get(origin, state.status.backlog)
-                notes[origin] = Note(f"{waiting:,} to land", is_bad=bool(state.problem))
+            backlogs = {each.name: each.backlog for each in state.status.parts}
+            for name, origin in zip(topic.own_names, topic.origins, strict=True):
+                waiting = backlogs.get(name) if isinstance(topic.topic, tuple) else state.status.backlog
+                is_bad = name in state.left_out if state.left_out else bool(state.problem)
+                notes[origin] = Note("unknown" if waiting is None else f"{waiting:,} to land", is_bad=is_bad)
     return notes
 
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
 from typing import Any
 
 from pulsar_lakehouse.contracts.checks import Mode
@@ -102,6 +103,29 @@ def topics_twice(pipeline: Pipeline, place: Place, namespace: str = "") -> Itera
             for name, _, at, what in (claim for claim in topics if each.topic.lands(claim[0], namespace)):
                 matched = f"matches {name.removeprefix(home)}, the {KINDS.get(what, what)} of {at}: choose another"
                 yield f"{place(each)}: topic {each.topic.own_name}: {matched}"
+    for first, each in combinations((each for each in of_topics if isinstance(each.topic.topic, re.Pattern)), 2):
+        if _overlap(first.topic, each.topic, namespace):
+            of_first = f"matches topics of {first.topic.own_name}, the topic of {place(first)}: choose another"
+            yield f"{place(each)}: topic {each.topic.own_name}: {of_first}"
+    for each in of_topics:
+        full = Counter(in_full(name, namespace) for name in set(each.topic.own_names))
+        again = (name.removeprefix(home) for name, count in full.items() if count > 1)
+        yield from (f"{place(each)}: topic {each.topic.name}: topic: {name} is there twice" for name in again)
+
+
+def _overlap(one: Topic, other: Topic, namespace: str) -> bool:
+    """Whether two patterns match a topic in common, as far as examples of each can tell."""
+    of_one, of_other = ([in_full(name, namespace) for name in _examples(each.own_name)] for each in (one, other))
+    return any(other.lands(name, namespace) for name in of_one) or any(one.lands(name, namespace) for name in of_other)
+
+
+def _examples(pattern: str) -> Iterator[str]:
+    """Names that a pattern matches, one for each of its choices, if it has nothing else but `.*` and `.+`."""
+    if choices := re.search(r"\((?:\?:)?([^()]*)\)", pattern):
+        for each in choices[1].split("|"):
+            yield from _examples(pattern[: choices.start()] + each + pattern[choices.end() :])
+    else:
+        yield re.sub(r"\.[*+]", "x", pattern).replace("\\", "")
 
 
 def _kinds_twice(declared: Iterable[Entity | Enrichment], place: Place) -> Iterator[str]:
@@ -195,6 +219,8 @@ def _names(topic: Topic) -> Iterator[str]:
         if not PATTERN.fullmatch(names[0]):
             right = "a pattern of names such as orders-.*, or of full ones such as persistent://sales/eu/orders-.*"
             yield f"{names[0]}: must be {right}"
+        elif "://" in names[0] and "|" in _outside_groups(names[0]):
+            yield f"{names[0]}: put the choices in parentheses, as in persistent://sales/eu/(orders|refunds)-.*"
         return
     if not names:
         yield '(): is empty: name the topics, such as ("orders-eu", "orders-us")'
@@ -204,6 +230,14 @@ def _names(topic: Topic) -> Iterator[str]:
         elif not IN_PULSAR.fullmatch(name):
             yield f"{name}: must be a name such as orders-v1, or a full one such as persistent://sales/eu/orders-v1"
     yield from (f"{name} is there twice" for name, count in Counter(names).items() if count > 1)
+
+
+def _outside_groups(pattern: str) -> str:
+    """What a pattern has outside of parentheses and brackets."""
+    left = re.sub(r"\\.|\[\^?\]?[^]]*\]", "", pattern)
+    while (inner := re.sub(r"\([^()]*\)", "", left)) != left:
+        left = inner
+    return left
 
 
 def _source(source: Source | Service) -> Iterator[str]:

@@ -37,18 +37,29 @@ def create_topics(topics: Iterable[Topic], endpoint: Endpoint, settings: Setting
     """
     failures = []
     _create_namespace(settings.pulsar.namespace, endpoint, settings)
-    for topic in (one for each in topics for one in topics_in_pulsar(each, endpoint, settings)):
+    for declared in topics:
         try:
-            _create_topic(topic, endpoint, settings)
-            failures += [f"{topic.name}: {line}" for line in _register(topic, endpoint, settings)]
+            for topic in topics_in_pulsar(declared, endpoint, settings):
+                failures += _create(topic, endpoint, settings)
         except UnreachableError:
             raise
         except BrokerError as error:
-            failures.append(f"{topic.name}: {error}")
+            failures.append(f"{declared.name}: {error}")
     if problem := expiry_of_subscriptions(endpoint, settings):
         CONSOLE.say(problem)
     if failures:
         raise BrokerError("; ".join(failures))
+
+
+def _create(topic: Topic, endpoint: Endpoint, settings: Settings) -> list[str]:
+    """Create a topic; returns why it could not be, or how its schema differs. Raises UnreachableError."""
+    try:
+        _create_topic(topic, endpoint, settings)
+        return [f"{topic.name}: {line}" for line in _register(topic, endpoint, settings)]
+    except UnreachableError:
+        raise
+    except BrokerError as error:
+        return [f"{topic.name}: {error}"]
 
 
 def _create_topic(topic: Topic, endpoint: Endpoint, settings: Settings) -> None:

@@ -39,6 +39,14 @@ def stored_table(settings: Settings, name: str, version: int | None = None) -> D
     return DeltaTable(settings.table_path(name), version=version, storage_options=table_options(settings))
 
 
+def stored_properties(settings: Settings, name: str) -> dict[str, str]:
+    """The table's properties; none if there is no table, or if its creation was cut off."""
+    try:
+        return stored_table(settings, name).metadata().configuration
+    except DeltaError:
+        return {}
+
+
 def arrow_files(settings: Settings, path: str) -> FileSystem:
     """A table's folder, as Arrow reads it."""
     if not has_tables(settings):

@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pulsar_lakehouse.bronze import schemas
+from pulsar_lakehouse.bronze.landing import bronze_table
+from pulsar_lakehouse.bronze.partitions import CREATED, GONE
 from pulsar_lakehouse.bronze.schemas import (
     WRITER_SCHEMAS,
     append_schemas,
@@ -16,6 +19,7 @@ from pulsar_lakehouse.bronze.schemas import (
     unreadable,
     with_schemas,
 )
+from pulsar_lakehouse.contracts.batches import SparkDecoder
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, admin_path, call_admin
@@ -142,3 +146,23 @@ def test_a_broker_that_does_not_say_stops_nothing(
     keep_schemas(own_lake, TRIPS, Endpoint(service_url="pulsar://127.0.0.1:9", admin_url="http://127.0.0.1:9"))
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("trips: its registered schemas could not be kept; the next landing tries again: http://")
+
+
+def test_what_landed_under_another_name_is_decoded_by_its_own_schemas(own_lake: Lake, project: Settings) -> None:
+    """Version 0 of each topic has the fields in another order. The one that is gone is no problem."""
+    renamed = replace(TRIPS, topic="Trips-v2")
+    backwards = record({"riders": "int", "id": "long"})
+    own_lake.create(schemas.SCHEMAS)
+    for topic, text in ((TRIPS, record(OLD)), (renamed, backwards)):
+        append_schemas(project, topic, [RegisteredSchema(version=0, type="AVRO", data=text)])
+    old, new = (topic.full_name(project.pulsar.namespace) for topic in (TRIPS, renamed))
+    created = json.dumps({f"{old}-partition-0": "then", f"{new}-partition-0": "now"})
+    own_lake.create(replace(bronze_table(TRIPS), properties={CREATED: created, GONE: json.dumps([new])}))
+    decoder = SparkDecoder(with_schemas(project, renamed), ())
+    assert decoder.reads[-1] == "topic"
+    given = pa.array([b"\x02\x04"] * 2), pa.array(["", ""]), pa.array([0, 0]), pa.array([9, 9], pa.timestamp("us"))
+    found = decoder.decode(*given, pa.array([old, new])).to_pylist()
+    assert [each["fields"] for each in found] == [{"id": 1, "riders": 2}, {"id": 2, "riders": 1}]
+    wrong = replace(TRIPS, fields="id STRING NOT NULL", topic=("Trips-v1", "Trips-v2"))
+    [line] = unreadable(project, wrong)
+    assert line.startswith(f"{old}: id is registered as long")

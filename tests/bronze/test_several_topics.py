@@ -5,24 +5,27 @@ import re
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from pulsar_lakehouse.bronze import small_backlogs
+from pulsar_lakehouse.bronze import reach, small_backlogs
 from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.landing import land, tell_gone
-from pulsar_lakehouse.bronze.losses import without_clashes
+from pulsar_lakehouse.bronze.losses import clashes
+from pulsar_lakehouse.bronze.partitions import CREATED
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
-from pulsar_lakehouse.bronze.pulsar.losses import Loss
-from pulsar_lakehouse.bronze.pulsar.positions import Position
+from pulsar_lakehouse.bronze.pulsar.admin import Held
+from pulsar_lakehouse.bronze.pulsar.positions import BEGINNING, Offsets, Position
 from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import PermanentError
+from pulsar_lakehouse.errors import PermanentError, UnreachableError
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.pulsar.backlog import topic_status
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -78,7 +81,7 @@ class Home:
         """As a step does: without Spark if that can, and then what follows landing."""
         if land_small_backlog(self.lake, self.topic, self._topics.endpoint, Permit(), self.reach) is None:
             self.stream()
-        self.reach.unclaimed()
+        self.reach.has_landed()
         tell_gone(self.lake, self.topic, self.reach.gone)
         self.oracle.land()
 
@@ -167,6 +170,12 @@ def test_one_that_is_not_there_or_serves_another_pipeline_is_left_out(
     home.reach = Reach(home.settings, NAMED, topics.endpoint, take_over=True)
     home.land()
     assert home.troubles() == []
+    home.reach = Reach(home.settings, NAMED, topics.endpoint)
+    home.land()
+    topics.admin("PUT", home.full(US), f"{subscription}/properties", {"lakehouse.warehouse": "another"})
+    for _ in range(2):  # found after a round, and left out of the next
+        home.land()
+        assert home.troubles() == [US]
 
 
 def test_a_batch_that_has_begun_goes_on_without_what_was_deleted_meanwhile(
@@ -183,15 +192,31 @@ def test_a_batch_that_has_begun_goes_on_without_what_was_deleted_meanwhile(
     assert home.rows() == [(EU, b"1")]
 
 
-def test_one_that_cannot_be_read_is_left_out_for_a_while(home: Home) -> None:
+def test_one_that_cannot_be_read_is_left_out_for_a_while(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time for twice as long. If the others are not there either, that may pass."""
     for name in (EU, US):
         home.create(name)
         home.send(name, b"1")
+    failure = f"{home.full(US)} after -1:-1 up to 5:0: no message for 120 s after -1:-1"
     home.reach.plan()
-    assert not home.reach.blame("land orders: of a machine that is busy")
-    assert home.reach.blame(f"land orders: {home.full(US)} after -1:-1 up to 5:0: no message for 120 s after -1:-1")
+    assert not home.reach.blame("a machine that is busy")
+    assert home.reach.blame(failure)
     home.land()
     assert (home.rows(), home.troubles()) == ([(EU, b"1")], [US])
+    home.reach = Reach(home.settings, NAMED, home.reach.endpoint)
+    clock = [0.0]
+    monkeypatch.setattr(reach, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for blamed_at, left_out_at, tried_at in ((0, 59, 61), (61, 180, 182)):
+        clock[0] = blamed_at
+        home.reach.plan()
+        assert home.reach.blame(failure)
+        for clock[0], troubles in ((left_out_at, [US]), (tried_at, [])):
+            home.reach.plan()
+            assert home.troubles() == troubles
+    assert home.reach.blame(failure)
+    home.delete(EU)
+    with pytest.raises(UnreachableError, match=r"no such topic.*; .*no message for 120 s"):
+        home.reach.plan()
     home.reach = Reach(home.settings, ORDERS, home.reach.endpoint)
     home.land()
     assert home.rows() == [(EU, b"1"), (US, b"1")]
@@ -214,21 +239,42 @@ def test_one_topic_becomes_several_and_one_again(home: Home) -> None:
     assert home.rows() == [(name, payload) for name in (EU, US) for payload in (b"1", b"2", b"3", b"4")]
 
 
-def loss(after: str, resume: str, *, is_anew: bool = True) -> Loss:
-    return Loss(partition="p", reason="", after=Position.parse(after), resume=Position.parse(resume), is_anew=is_anew)
+def held(first: int) -> Held:
+    return Held([], {}, BEGINNING, first)
 
 
 @pytest.mark.parametrize(
-    ("losses", "can_resume"),
-    [
-        ([loss("5:4", "9:-1"), loss("7:2", "10:-1")], [True, True]),
-        ([loss("5:4", "6:-1"), loss("7:2", "8:-1")], [False, True]),
-        ([loss("5:4", "6:-1"), loss("7:2", "8:-1", is_anew=False)], [True, True]),
-    ],
+    ("first", "clashing"), [({"a": 9, "b": 10}, []), ({"a": 6, "b": 8}, ["a", "b"]), ({"a": 9, "new": 7}, ["a", "new"])]
 )
-def test_what_is_made_anew_must_not_have_positions_that_have_landed(losses: list[Loss], can_resume: list[bool]) -> None:
-    """In another cluster, ledger 6 may be one that another topic had here."""
-    assert [each.can_resume for each in without_clashes(losses)] == can_resume
+def test_what_another_cluster_has_must_not_have_positions_that_have_landed(
+    first: dict[str, int], clashing: list[str]
+) -> None:
+    """Ledger 6 may be one that `b` had here, and so may be that of a topic with a new name. Then none lands."""
+    landed = Offsets({"a": Position(5, 4), "b": Position(7, 2)})
+    found = clashes({name: held(each) for name, each in first.items()}, landed)
+    assert [each.partition for each in found if not each.can_resume] == clashing
+
+
+def test_another_cluster_is_refused_however_often_a_loss_is_accepted(home: Home) -> None:
+    """It looks as if a topic had landed with other times of creation, and later messages than any has here."""
+    for name in (EU, US):
+        home.create(name)
+        home.send(name, b"1")
+    home.land()
+    table = home.lake.table(TABLE)
+    elsewhere = dict.fromkeys(json.loads(table.delta_property(CREATED) or "{}"), "then")
+    table.set_properties({CREATED: json.dumps(elsewhere)})
+    table.read().withColumn("ledger_id", F.lit(2**40)).write.format("delta").mode("append").save(table.path)
+    home.lake.files.delete(home.settings.checkpoint_path(TABLE))
+    home.create("orders-asia")
+    home.reach = Reach(home.settings, ORDERS, home.reach.endpoint)
+    for _ in range(2):
+        assert accept_losses(home.lake, ORDERS, home.reach.endpoint) == []
+        with pytest.raises(PermanentError, match="orders-asia-partition-0: no partition that has landed is there"):
+            home.reach.plan()
+    home.topic = replace(ORDERS, topic="orders-asia")
+    with pytest.raises(PermanentError, match="this may be another cluster"):
+        home.stream()
 
 
 NAMES = st.sampled_from([EU, US, "orders-asia"])

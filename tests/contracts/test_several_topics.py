@@ -6,6 +6,7 @@ import re
 import pytest
 
 from pulsar_lakehouse.contracts.decoder import Decoder, Message
+from pulsar_lakehouse.contracts.envelopes import Debezium
 from pulsar_lakehouse.contracts.schemas import RegisteredSchema
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError
@@ -43,6 +44,13 @@ def test_what_names_no_topics_is_told() -> None:
         Topic("orders", FIELDS, topic=["orders-eu"])  # type: ignore[arg-type]
     right = 'a text or re.compile("...") or a tuple of texts, such as ("id",), with the comma'
     assert str(error.value) == f"topic orders: topic: ['orders-eu']: must be {right}"
+
+
+def test_a_truncation_is_not_of_several_topics() -> None:
+    with pytest.raises(ConfigurationError) as error:
+        Topic("orders", FIELDS, topic=(EU, US), envelope=Debezium())
+    what = "a truncation in one of the topics would delete the rows of all"
+    assert str(error.value) == f"topic orders: envelope: {what}: declare each by itself"
 
 
 def schema(topic: str, version: int, *names: str) -> RegisteredSchema:

@@ -10,8 +10,9 @@ import pytest
 from pulsar_lakehouse import Enrichment, Entity, Lookup, Topic
 from pulsar_lakehouse.bronze.kinds import reconcile_kinds
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
+from pulsar_lakehouse.jobs import steps
 from pulsar_lakehouse.jobs.forget import forget
-from pulsar_lakehouse.jobs.steps import enriching, landing, merging
+from pulsar_lakehouse.jobs.steps import steps_of_facts, steps_of_state
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.jobs.trace import Event, trace_entity, trace_facts
 from pulsar_lakehouse.jobs.whereabouts import message_id, whereabouts
@@ -57,13 +58,18 @@ SENT = [
 
 
 @pytest.mark.spark
-def test_kinds_of_a_topic_land_once_and_each_goes_its_way(lake: Lake, endpoint: Endpoint, tmp_path: Path) -> None:
+def test_kinds_of_a_topic_land_once_and_each_goes_its_way(
+    lake: Lake, endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the rounds of `run --every`, where changelogs and facts have steps of their own."""
+    monkeypatch.setattr(steps, "pipeline_of", lambda _: PIPELINE)
     project = own_topics(lake.settings, endpoint, tmp_path, PIPELINE.topics)
     produce([(STORES.topic, SENT)], endpoint, project)
     own, name = Lake(lake.spark, project), SALES.topic.full_name(project.pulsar.namespace)
-    catch_up(project, landing(own, PIPELINE.topics))
-    catch_up(project, merging(own, PIPELINE.entities))
-    catch_up(project, enriching(own, PIPELINE.enrichments))
+    round_ = [*steps_of_state(own), *steps_of_facts(own)]
+    assert [each.name for step in round_ for each in step] == ["land shop_v1", "merge stores", "enrich sales"]
+    for step in round_:
+        catch_up(project, step)
     assert newest_schema(name, endpoint, project) is None
     found = call_admin("GET", f"{admin_path(name)}/subscriptions", endpoint, project).json()
     assert found == ["lakehouse-bronze.shop_v1"]

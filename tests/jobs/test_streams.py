@@ -236,6 +236,35 @@ def test_a_round_that_finds_nothing_is_not_repeated(
     assert made == re.findall(r"\d.", rounds)
 
 
+def test_what_is_left_out_is_told_once_and_stays_recorded(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first failure that can be blamed on a part of what is read is not tried again. The second round is."""
+    failures, rounds = {1: "orders-us can't be read", 2: "it was busy"}, 0
+    run = lake.settings.run.model_copy(update={"retry_delay": 0})
+    project = own_home(lake.settings, tmp_path).model_copy(update={"run": run})
+
+    def look() -> Look:
+        nonlocal rounds
+        rounds += 1
+        if rounds > 2:
+            raise KeyboardInterrupt
+        return {"texts": str(rounds)}
+
+    def stream() -> DataStreamWriter:
+        if failure := failures.pop(rounds, ""):
+            raise PySparkException(failure)
+        return lake.spark.readStream.text(str(tmp_path)).writeStream.format("noop")
+
+    left_out = "orders-us can't be read"
+    each = Stream("land orders", stream, blame=lambda why: why == left_out, left_out=lambda: left_out)
+    with pytest.raises(KeyboardInterrupt):
+        keep_up(project, [[each]], every=0, look=look, lease=NO_LEASE)
+    record, line = step_record(project, "land orders"), f"land orders: {left_out}"
+    assert (record.failures, record.retries, record.failure, record.retry) == (1, 1, line, "")
+    assert capsys.readouterr().err.splitlines().count(line) == 1
+
+
 def test_state_rests_while_there_are_facts(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pulsar_lakehouse.jobs.pacing.STATE_RESTS", 1000.0)
     monkeypatch.setattr("pulsar_lakehouse.jobs.pacing.STATE_REST_SECONDS", 1000.0)

@@ -1,6 +1,8 @@
 """Each view in a lake with hostile data, who may see it, and what is recorded of those who act."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from urllib.parse import quote_plus, urlencode
@@ -9,13 +11,19 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jobs import pipeline_status
+from pulsar_lakehouse.jobs.pipeline_status import Status, TopicState
 from pulsar_lakehouse.page import page as pages
 from pulsar_lakehouse.page import started
 from pulsar_lakehouse.page.page import Page
 from pulsar_lakehouse.page.requests import Request, User
+from pulsar_lakehouse.page.state import tables
+from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.pulsar.backlog import TopicStatus
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
 from tests.lake import read
 from tests.page.lake import HOSTILE, SHOWN, ask_for, send, waiting, write
 
@@ -211,3 +219,17 @@ def test_files_of_the_page(project: Settings) -> None:
     page = Page(project)
     sent = [page.answer(Request(path=path, user=User("ann", may_act=False))).kind for path in ("style.css", "page.js")]
     assert sent == ["text/css; charset=utf-8", "text/javascript; charset=utf-8"]
+
+
+def test_a_box_says_what_waits_in_its_topic() -> None:
+    """Of two that are named, one is not there: only that is bad."""
+    orders = Topic("orders", "id BIGINT NOT NULL", topic=("orders-eu", "orders-us"))
+    pipeline = Pipeline(entities=(Entity(topic=orders, key="id", columns="id"),), enrichments=(), sql_tables=())
+    eu = TopicStatus(name="orders-eu", messages=9, backlog=7, backlog_bytes=0, lag_seconds=0)
+    there = replace(eu, name="orders", parts=(eu,))
+    state = TopicState(name="orders", status=there, problem="orders-us: no such topic", left_out=["orders-us"])
+    drawn = str(tables(pipeline, Status(topics=[state]), {}, {}))
+    assert re.findall(r'( class="bad")?/>\s*<text[^>]*>topic (orders-..)</text><text[^>]*>([^<]*)<', drawn) == [
+        ("", "orders-eu", "7 to land"),
+        (' class="bad"', "orders-us", "unknown"),
+    ]

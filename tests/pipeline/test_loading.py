@@ -121,6 +121,8 @@ def matched(**given: str) -> str:
         ('record="Visitor"', "topic=()", f'{ENTITY}topic visitors: topic: (): is empty: name the topics, such as ("orders-eu", "orders-us")'),
         ('record="Visitor"', 'topic="visitors-.*"', f'{ENTITY}topic visitors: topic: visitors-.*: a pattern of names is re.compile("visitors-.*")'),
         ('record="Visitor"', 'topic=__import__("re").compile("eu/.*")', f"{ENTITY}topic visitors: topic: eu/.*: must be a pattern of names such as orders-.*, or of full ones such as persistent://sales/eu/orders-.*"),
+        ('record="Visitor"', 'topic=__import__("re").compile("persistent://sales/eu/visits|visitors")', f"{ENTITY}topic visitors: topic: persistent://sales/eu/visits|visitors: put the choices in parentheses, as in persistent://sales/eu/(orders|refunds)-.*"),
+        ('record="Visitor"', 'topic=__import__("re").compile(b"visit.*")', 'declarations/visitors.py:5: VISITORS_TOPIC: topic visitors: topic: re.compile(b\'visit.*\'): must be a text or re.compile("...") or a tuple of texts, such as ("id",), with the comma'),
         ('record="Visitor"', 'topic=("visits", "visitors")', f"{FACTS}topic visits: is the topic of {THEIRS}: choose another"),
         ('record="Visitor"', 'topic=__import__("re").compile("visit.*")', f"{ENTITY}topic visit.*: matches visits, the topic of {OURS}: choose another"),
         ('name="visitors"', 'name="orders-v1"', f'{ENTITY}topic orders-v1: its tables need a name of lower-case letters, digits and _: declare Topic("orders_v1", topic="orders-v1", ...)'),
@@ -263,6 +265,40 @@ def test_a_topic_of_the_namespace_is_that_of_the_full_name(tmp_path: Path) -> No
     with pytest.raises(DeclarationsError) as error:
         pipeline_of(settings)
     assert error.value.mistakes == [f"{FACTS}topic visitors: is the topic of {THEIRS}: choose another"]
+
+
+@pytest.mark.parametrize("name", ["visits", "visitors"])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("web-.*", "web-.*"),
+        ("web-(eu|us)", "web-(us|asia)"),
+        ("web-.*", "web-(eu|us)-.+"),
+        ("shop-.*", ".*"),
+        (r"a\.b-.*", "a.b-(x|y)"),
+    ],
+)
+def test_two_patterns_do_not_match_one_topic(tmp_path: Path, one: str, other: str, name: str) -> None:
+    files = {
+        "visitors": VISITORS.replace('record="Visitor"', f'topic=__import__("re").compile({one!r})'),
+        "visits": VISITS.replace('name="visits"', f'name="{name}", topic=__import__("re").compile({other!r})'),
+    }
+    line = f"{FACTS}topic {other}: matches topics of {one}, the topic of {THEIRS}: choose another"
+    assert line in refused(project(tmp_path, **files))
+
+
+def test_patterns_without_a_common_topic_are_not_told(tmp_path: Path) -> None:
+    visitors = VISITORS.replace('record="Visitor"', 'topic=__import__("re").compile("web-(eu|us)-.*")')
+    visits = VISITS.replace('name="visits"', 'name="visits", topic=__import__("re").compile("web-asia-.*")')
+    assert len(load(project(tmp_path, visitors=visitors, visits=visits)).pipeline.topics) == 2
+
+
+def test_a_topic_is_named_once_also_by_its_full_name(tmp_path: Path) -> None:
+    names = 'name="visits", topic=("visits", "persistent://public/lakehouse/visits")'
+    settings = load_settings(declarations=visits_project(tmp_path, 'name="visits"', names))
+    with pytest.raises(DeclarationsError) as error:
+        pipeline_of(settings)
+    assert error.value.mistakes == [f"{FACTS}topic visits: topic: visits is there twice"]
 
 
 def test_topics_of_other_names_need_tables_of_their_own(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,15 @@ def test_a_schema_that_can_not_be_read_is_told_and_later_topics_are_created(
     assert told("persistent/public/lakehouse/later-partition-0/subscriptions", endpoint, settings) == [
         "lakehouse-bronze.later"
     ]
+
+
+def test_topics_of_a_namespace_that_can_not_be_listed_are_told_and_others_are_created(
+    endpoint: Endpoint, settings: Settings
+) -> None:
+    nowhere = replace(EVENTS, name="nowhere", topic=re.compile("persistent://public/nowhere/.*"))
+    with pytest.raises(BrokerError, match=r"^nowhere: GET .*persistent/public/nowhere: the broker answered 404"):
+        create_topics([nowhere, replace(EVENTS, name="beside")], endpoint, settings)
+    assert told("persistent/public/lakehouse/beside/partitions", endpoint, settings)["partitions"] == 2
 
 
 def test_published_topics_are_kept_and_deduplicated(endpoint: Endpoint, settings: Settings) -> None:

@@ -22,8 +22,6 @@ class Loss:
     """False if there is nothing left to read, or if its positions overlap those already read."""
     exists: bool = True
     """Whether the topic still has the partition."""
-    is_anew: bool = False
-    """Whether the partition was recreated, with positions of its own."""
 
     def __str__(self) -> str:
         return f"{self.partition}: {self.reason}"
@@ -65,7 +63,7 @@ def _recreated(partition: str, after: Position, held: Held, created: str) -> Los
         f"the last entry read is {after}, of the partition created at {created}; it was recreated at "
         f"{held.created}, {which}"
     )
-    return Loss(partition=partition, after=after, resume=resume, reason=reason, can_resume=not clash, is_anew=True)
+    return Loss(partition=partition, after=after, resume=resume, reason=reason, can_resume=not clash)
 
 
 def _deleted(partition: str, after: Position, held: Held, subscription: str | None) -> Loss | None:
