@@ -219,7 +219,11 @@ def _last(messages: Iterable[Message]) -> dict[str, Row]:
 def _regions() -> dict[str, str]:
     """The names of regions, by code."""
     files = Path(__file__).with_name("regions").glob("*.csv")
-    return {row["code"]: row["name"] for file in files for row in csv.DictReader(file.read_text().splitlines())}
+    return {
+        row["code"]: row["name"]
+        for file in files
+        for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    }
 
 
 def _paid(invoice: Row, payments: Iterable[Row]) -> Joined:
