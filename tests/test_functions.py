@@ -66,7 +66,7 @@ def test_the_project_of_the_page_does_what_it_says(project: Path) -> None:
         "[(1, None, False), (3, None, True), (4, 'x', True)]",
         "[('customers', '2', 'function domain_of: ValueError: an address without @'), "
         "('orders', None, 'fails note_is_short')]",
-        "[(None, 1, 50, 50), ('x', 3, 800, 200)]",
+        "[('unknown', 1, 50, 50), ('x', 3, 800, 200)]",
         "[('as', 6), ('usual', 3)]",
     ], done.stderr[-3000:]
     file = project / "declarations" / "functions.py"

@@ -416,6 +416,7 @@ def test_a_log_is_listed_from_a_version_on(settings: Settings, store: Server, tm
     assert len(listed(f"{log}/{1_198:020d}.")) == 1_302 + 4
 
 
+@pytest.mark.s3
 def test_files_in_the_store_are_a_source(settings: Settings, store: Server, tmp_path: Path) -> None:
     """Spark appends what has landed, as tables in a store are its own."""
     project_of = in_store(settings, store.url, tmp_path.name).model_copy(update={"home": tmp_path / "home"})

@@ -90,6 +90,7 @@ print(cli.own.NAME, dags.own.NAME, gold.own.NAME, jobs.own.NAME)
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_project_has_modules_of_any_name_beside_the_product(installed: Path, tmp_path: Path) -> None:
     run(installed, tmp_path, "init", "shops")
     project = tmp_path / "shops"

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from typing import NamedTuple
@@ -189,7 +189,8 @@ def decode(
     """
     values = decoding.values
     read = messages.transform(_read_rows, decoding=decoding)
-    given = F.struct("_fields.*", ROW) if decoding.topic.rows else F.col("_fields")
+    has_rows = bool(decoding.topic.rows)
+    given = F.struct(*(f"`{name}`" for name in _used_fields(decoding)), ROW) if has_rows else F.col("_fields")
     # The SQL of columns never sees the values of a broken payload.
     row = F.when(F.col("_broken").isNull(), try_eval(F.struct(*values.values()))).alias("_row")
     typed = read.select("message", "_broken", given.alias("_given"), row)
@@ -200,7 +201,11 @@ def decode(
     reasoned = wrong.withColumn("reason", F.coalesce("_wrong", reject))
     kept = F.col("message").withField("fields", F.when(F.col("_wrong") == FAILS, F.col("_given")))
     for name in ONLY_IF_REJECTED:
-        kept = kept.withField(name, F.when(F.col("reason").isNotNull(), F.col("message")[name]))
+        value = F.col("message")[name]
+        if name == "payload" and has_rows:  # of a row, an array of it alone
+            is_row = F.col("message.position.row") >= 0
+            value = F.when(is_row, F.to_json(F.array(f"_given.{ROW}")).cast("binary")).otherwise(value)
+        kept = kept.withField(name, F.when(F.col("reason").isNotNull(), value))
     return reasoned.select(kept.alias("message"), *values, "reason")
 
 
@@ -249,10 +254,10 @@ def _is_true(condition: str) -> Column:
 
 
 def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = True) -> DataFrame:
-    """Bronze messages as `message`, `_broken`, `_fields` and each field; if they can have many rows, a row for each.
+    """Bronze messages as `message`, `_broken`, and the fields; if they can have many rows, a row for each.
 
     A message without a payload, or whose payload is broken, is one row; without `are_readable`, it is as many as can be
-    read, but at least one.
+    read, but at least one. What no column uses is not copied into each row: neither the payload nor the array.
     """
     read = messages.transform(_read_kind, decoding=decoding)
     if not decoding.topic.rows:
@@ -266,18 +271,30 @@ def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = 
         is_whole = F.coalesce(F.size("_found.rows"), F.lit(0)) < 1
     rows = F.transform("_found.rows", lambda row, at: F.struct(at.alias("at"), row.alias(ROW)))
     whole = F.array(F.struct(F.lit(-1).alias("at"), F.lit(None).alias(ROW)))
-    each = F.explode(F.when(is_whole, whole).otherwise(rows)).alias("_each")
+    units = F.when(is_whole, whole).otherwise(rows)
+    kept = is_whole | F.lit("payload" in _words(decoding.columns.values()))
+    message = F.col("message").withField("payload", F.when(kept, F.col("message.payload")))
+    fields = [f"`{name}`" for name in _used_fields(decoding)]
+    each = found.select(message.alias("message"), "_broken", *fields, units.alias("_units"))
+    each = each.select("message", "_broken", *fields, F.explode("_units").alias("_each"))
     position = F.col("message.position").withField("row", F.col("_each.at"))
-    return found.select("*", each).select(
-        F.col("message").withField("position", position).alias("message"),
-        *("_broken", "_fields", "_fields.*", f"_each.{ROW}"),
-    )
+    return each.withColumns({"message": F.col("message").withField("position", position), ROW: F.col(f"_each.{ROW}")})
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in re.findall(r"\w+", text.lower())}
+
+
+def _used_fields(decoding: Decoding) -> list[str]:
+    """The fields that the SQL of a column may use."""
+    words = _words(decoding.columns.values())
+    return [name for name in decoding.topic.fields.names if _words([name]) <= words]
 
 
 def _no_array(topic: Topic) -> Column:
     """The reason if the SQL of rows fails, with the values that it uses; else NULL."""
-    words = {*re.findall(r"\w+", topic.rows)}
-    used = {name: F.col(f"`{name}`").cast("string") for name in topic.fields.names if name in words}
+    words = _words([topic.rows])
+    used = {name: F.col(f"`{name}`").cast("string") for name in topic.fields.names if _words([name]) <= words}
     fails = ~F.col("message.is_tombstone") & F.col("_found").isNull()
     told = told_with(f"rows: {topic.rows} gives no array", used)
     if errors := errors_in(topic.rows, SOUND):

@@ -14,6 +14,7 @@ from pulsar_lakehouse.contracts.ddl import parse_fields
 from pulsar_lakehouse.contracts.sources import DURATION, SECONDS
 from pulsar_lakehouse.contracts.types import in_spark, wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.spark.comparing import has_map
 from pulsar_lakehouse.spark.functions import Function, calls_in
 from pulsar_lakehouse.tables.declared import NAME
 
@@ -44,7 +45,7 @@ def function(
 
     def declared(call: Callable[..., Any]) -> Function:
         name = getattr(call, "__name__", repr(call))
-        if wrong := list(_mistakes(name, call, arguments, returns, timeout)):
+        if wrong := list(_mistakes(name, call, arguments, returns, timeout, aggregate=aggregate)):
             raise ConfigurationError("\n".join(f"function {name}: {line}" for line in wrong))
         return Function(
             name=name,
@@ -65,7 +66,7 @@ def _kinds(fields: str) -> T.StructType:
     return kinds
 
 
-def _mistakes(name: str, call: object, arguments: str, returns: str, timeout: str) -> Iterator[str]:
+def _mistakes(name: str, call: object, arguments: str, returns: str, timeout: str, *, aggregate: bool) -> Iterator[str]:
     if not inspect.isfunction(call) or inspect.iscoroutinefunction(call):
         yield "must be a function that is written with def"
         return
@@ -73,19 +74,21 @@ def _mistakes(name: str, call: object, arguments: str, returns: str, timeout: st
         yield "must be named with lower-case letters, digits and _, after a letter"
     elif is_of_sql(name):
         yield "SQL uses this name: choose another"
-    yield from _wrong_arguments(name, call, arguments)
+    yield from _wrong_arguments(name, call, arguments, aggregate=aggregate)
     yield from _wrong_type(returns)
     if not isinstance(timeout, str) or seconds_of(timeout) <= 0:
         yield f"timeout: {timeout}: must be a time such as 5 seconds or 1 minute"
 
 
-def _wrong_arguments(name: str, call: Callable[..., Any], arguments: str) -> Iterator[str]:
+def _wrong_arguments(name: str, call: Callable[..., Any], arguments: str, *, aggregate: bool) -> Iterator[str]:
     try:
         given = parse_fields(arguments)
     except ValueError as error:
         yield f"arguments: {error}"
         return
     yield from (f"arguments: {line}" for each in given for line in wrong_types(each.dataType, each.name))
+    if aggregate and has_map(given):
+        yield f"arguments: {arguments}: rows of a group come in the order of these, which a MAP has not"
     takes = inspect.signature(call)
     try:
         takes.bind(*given)

@@ -33,6 +33,10 @@ def in_full(name: str, namespace: str) -> str:
     return name if "://" in name else f"persistent://{namespace}/{name}"
 
 
+ROWS = "rows of messages"
+"""The name of `rows` in the definition of a table. SQL tables have one of their own that is named `rows`."""
+
+
 class Fields:
     """The fields of a topic or a source: a StructType, which can be given as DDL text."""
 
@@ -215,7 +219,7 @@ class Topic:
     @property
     def definition(self) -> dict[str, str]:
         """What the rows of messages are made from, by name, if it is declared."""
-        return {name: sql for name, sql in (("where", self.where), ("rows", self.rows)) if sql}
+        return {name: sql for name, sql in (("where", self.where), (ROWS, self.rows)) if sql}
 
     @property
     def position(self) -> str:

@@ -125,7 +125,7 @@ def figures(settings: Settings, statuses: Collection[TableStatus]) -> Figures:
         files = table.get_add_actions(flatten=True)
         if name == MALFORMED.name:
             for topic, rows in zip(files["partition.topic"].to_pylist(), files["num_records"].to_pylist(), strict=True):
-                malformed[f"{name}.{topic}"] += rows
+                malformed[f"{name}.{topic}"] = malformed.get(f"{name}.{topic}", 0) + rows
         elif NEWEST in files.schema.names:
             known[f"newest/{name}"] = max(filter(None, files[NEWEST].to_pylist()), default=None)
     return known | malformed

@@ -262,16 +262,32 @@ def _reach(name: str, kept: Definition, declared: Definition, fixed: Collection[
     what, _, named = entry.partition(" ")
     if what == "column" and not within and name not in fixed:
         return "partial", (named,)
-    if what in ("field", "function") and not within:
-        used = [each for each, sql in declared.items() if re.search(rf"(?i)\b{re.escape(named)}\b", sql)]
-        columns = tuple(each.partition(" ")[2] for each in used if each.startswith("column "))
-        return ("partial", columns) if len(columns) == len(used) and columns else ("breaking", ())
+    if what == "field":
+        return _of_columns([each for each, sql in declared.items() if _names(sql, named)])
+    if function := re.fullmatch(r"(?:(.+ (.+)): )?function (\w+)", name):
+        within, of, called = function.groups(default="")
+        own = {
+            each.removeprefix(f"{within}: "): sql
+            for each, sql in declared.items()
+            if each.rpartition(": ")[0] == within
+        }
+        return _of_columns([each for each, sql in own.items() if _names(sql, called)], f"{of}." if of else "")
     is_needed = ", required" in kept.get(entry, "") + declared.get(entry, "")
     if what in ("lookup", "match") and within.startswith("column "):
         return "partial", (f"{named}.{within.removeprefix('column ')}",)
     if what in ("lookup", "match") and not is_needed:
         return ("partial" if name in kept else "additive"), (named,)
     return "breaking", ()
+
+
+def _names(sql: str, word: str) -> bool:
+    return re.search(rf"(?i)\b{re.escape(word)}\b", sql) is not None
+
+
+def _of_columns(entries: Sequence[str], of: str = "") -> tuple[Kind, tuple[str, ...]]:
+    """What a change is about that concerns these entries: columns, if they are of columns only."""
+    columns = tuple(f"{of}{each.partition(' ')[2]}" for each in entries if each.startswith("column "))
+    return ("partial", columns) if len(columns) == len(entries) and columns else ("breaking", ())
 
 
 def _changes_in_sql(lake: Lake, declared: SqlTable, columns: StructType) -> Iterator[Change]:

@@ -15,7 +15,7 @@ from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.tables.stored import is_stored
+from pulsar_lakehouse.tables.stored import columns_of, is_stored, stored_table
 
 NONSENSE = timedelta(days=1)
 """How long after an answer that is malformed the service is asked again."""
@@ -81,8 +81,7 @@ def _asked(settings: Settings, pipeline: Pipeline, entity: Entity) -> list[str]:
             values["name"] = entity.name
             waiting = f"(SELECT unnest(missing) AS state FROM {facts.waiting.name})"
             parts.append(f"SELECT state.key AS key FROM {waiting} WHERE state.entity = $name")
-        optional = [each for each in _lookups(facts, entity) if not each.required]
-        if optional and is_stored(settings, facts.gold_table):
+        if optional := _optional(settings, facts, entity):
             values[f"since{place}"] = (datetime.now(UTC) - timedelta(facts.correction_days)).date()
             parts += [_lacking(facts, lookup, f"$since{place}") for lookup in optional]
     if not parts:
@@ -92,6 +91,15 @@ def _asked(settings: Settings, pipeline: Pipeline, entity: Entity) -> list[str]:
 
 def _lookups(facts: Enrichment, entity: Entity) -> list[Lookup]:
     return [lookup for lookup in facts.lookups if lookup.entity.name == entity.name]
+
+
+def _optional(settings: Settings, facts: Enrichment, entity: Entity) -> list[Lookup]:
+    """The lookups of the entity that are not required, of which gold has the columns already."""
+    found = [each for each in _lookups(facts, entity) if not each.required]
+    if not found or not is_stored(settings, facts.gold_table):
+        return []
+    names = columns_of(stored_table(settings, facts.gold_table)).names
+    return [each for each in found if {each.name, *(path.partition(".")[0] for path in each.paths)} <= {*names}]
 
 
 def _lacking(facts: Enrichment, lookup: Lookup, since: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import ROWS, Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED, Enrichment
@@ -125,7 +125,7 @@ def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
 def _has_same_rows(lake: Lake, facts: Enrichment) -> bool:
     """Whether positions name the rows that they did when gold was made."""
     kept = kept_definition(lake, facts.gold_table) or {}
-    return is_same(facts.topic.definition.get("rows"), kept.get("rows"))
+    return is_same(facts.topic.definition.get(ROWS), kept.get(ROWS))
 
 
 def fits(lake: Lake, facts: Enrichment) -> bool:

@@ -305,7 +305,8 @@ def run_all(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> I
 def ask_services(lake: Lake, pipeline: Pipeline, services: Mapping[str, Stream]) -> Iterator[Outcome]:
     """Ask services for what facts wait for, merge the answers and enrich the facts, as often as answers come.
 
-    `services` are the streams that ask, by the name of the entity.
+    `services` are the streams that ask, by the name of the entity. Tables that can't follow their declaration are left
+    as they are: the steps before have told why.
     """
     entities = [each for each in pipeline.services if each.name in services]
     while asked := [each for each in entities if question(lake.settings, pipeline, each)]:
@@ -315,9 +316,9 @@ def ask_services(lake: Lake, pipeline: Pipeline, services: Mapping[str, Stream])
         answered = [each for each in asked if services[each.name].name in landed]
         if not answered:
             return
-        yield from catch_up(lake.settings, merging(lake, answered))
+        yield from catch_up(lake.settings, merging(lake, answered), refused=[])
         facts = {each.topic.name: each for entity in answered for each in facts_that_ask(pipeline, entity)}
-        yield from catch_up(lake.settings, enriching(lake, [*facts.values()]))
+        yield from catch_up(lake.settings, enriching(lake, [*facts.values()]), refused=[])
 
 
 def run_landed(lake: Lake, *, refused: list[ConfigurationError] | None = None) -> Iterator[Outcome]:

@@ -168,7 +168,8 @@ def _messages(
     of_kind = [] if topic.where else conditions  # other kinds have these fields and keys, too
     in_bronze = " OR ".join([*of_kind, _is_at(placed)])
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
-    landed = changes_of_rows(settings, topic.bronze_table, in_bronze, values, identity=_place_of_bronze)
+    of_bronze = values if of_kind else {}
+    landed = changes_of_rows(settings, topic.bronze_table, in_bronze, of_bronze, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_identity_of_fact)
     events = [_event(change, position(_row(change)), _told_of_landed(topic, change)) for change in landed]
     events += [_event(change, _position_in_quarantine(_row(change)), _told_of_malformed(change)) for change in rejected]

@@ -27,7 +27,7 @@ from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.envelopes import path_of
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import KEY_TYPES, DeltaTable, Files, Postgres
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import ROWS, Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError, DeclarationsError
 from pulsar_lakehouse.spark.functions import fingerprints
@@ -71,7 +71,7 @@ IN_KEYS = (StringType, IntegralType, BooleanType, DateType)
 AS_IN_KEYS = "a text, an integer, a boolean or a date"
 TIME = "must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS"
 VALIDITY = "valid_from TIMESTAMP, valid_until TIMESTAMP"
-FIXED = ("key", "sequence_by", "occurred_at", "functions", "where", "rows")
+FIXED = ("key", "sequence_by", "occurred_at", "functions", "where", ROWS)
 """What tables that exist keep: an older row would not meet a newer one of its key, or not in their order."""
 
 

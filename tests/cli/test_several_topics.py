@@ -1,6 +1,7 @@
 """The project of the page about several topics, with a real broker: from their messages to one fact each."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,12 +57,8 @@ def test_orders_of_several_topics_are_facts_of_one_table(
         *((1, "eu"), (2, "eu")),
         *((3, "us"), (4, "asia")),
     ]
-    traced = lakehouse("trace", "1", **given).out
-    assert [f"landed from orders-{region}, published" in traced for region in ("eu", "us", "asia")] == [
-        True,
-        True,
-        False,
-    ]
+    traced = lakehouse("trace", "1", "--json", **given).out
+    assert re.findall("landed from (orders-[a-z]+), published", traced) == ["orders-eu", "orders-us"]
     [status] = json.loads(lakehouse("status", "--json", **given).out)["topics"]
     assert (status["messages"], status["backlog"], status["problem"]) == (6, 0, "")
     assert {each["topic"]: each["messages"] for each in status["topics"]} == {

@@ -45,6 +45,10 @@ def Site(email: Any) -> Any:
         ({"arguments": ""}, "function site: arguments: '' is no field: must be a name and a type"),
         ({"arguments": "email TEXTS"}, "function site: arguments: field email is TEXTS: must be one of"),
         ({"arguments": "a INT, b INT"}, "function site: arguments: a INT, b INT: it is def site(email: Any) -> Any"),
+        (
+            {"arguments": "m MAP<STRING, INT>", "aggregate": True},
+            "function site: arguments: m MAP<STRING, INT>: rows of",
+        ),
         ({"returns": "TEXT"}, "function site: returns: TEXT: must be one of BOOLEAN, INT"),
         ({"returns": "INT, b INT"}, "function site: returns: INT, b INT: must be one type, such as STRING"),
         ({"returns": "ARRAY<STRUCT<a INT>"}, "function site: returns: the `<` after `ARRAY` is never closed"),

@@ -81,6 +81,7 @@ for number in range(3):
     assert run(f'{made}\nprint(spark.read.format("delta").load("{table}").collect())') == [*first, "[Row(name='new')]"]
 
 
+@pytest.mark.long
 def test_workers_have_the_code_of_the_command(run: Run, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def double(x): return 2 * x\n")
     body = "from own import double\nprint(spark.sparkContext.parallelize([3], 1).map(double).collect())"

@@ -51,6 +51,8 @@ CHECKED = Entity(
 TIMED = Entity(topic=Topic("timed", FIELDS), key="id", columns="id", occurred_at="at")
 TWICE = Entity(topic=Topic("twice", FIELDS), key="id", columns="id, named_struct('city', 1, 'City', id) AS home")
 MISTIMED = Entity(topic=Topic("mistimed", FIELDS), key="id", columns="id", occurred_at="happened")
+KIND = Entity(topic=Topic("kind", FIELDS, where="name"), key="id", columns="id")
+EACH = Entity(topic=Topic("each", FIELDS, rows="name"), key="id", columns="id")
 """
 FACTS = f"""{IMPORTS}
 from declarations.entities import GOOD, NAMES, TYPO
@@ -102,6 +104,8 @@ MISTAKES = [
     f"{HERE}:23: TIMED: occurred_at: at is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS",
     f"{HERE}:24: TWICE: twice: home has city twice, as SQL does not tell upper from lower case",
     f"{HERE}:25: MISTIMED: mistimed: occurred_at: happened: {COLUMN}",
+    f"{HERE}:26: KIND: kind: where: name is string: must be a condition, which is TRUE or not",
+    f"{HERE}:27: EACH: each: rows: name: is string: must be an array",
     f"{THERE}:15: TIMELESS: keys: ids is array<bigint>: must be a number, a text or a time",
     f"{THERE}:15: TIMELESS: event_time: at is bigint: must be a TIMESTAMP, such as a field of type TIMESTAMP_MILLIS",
     f"{THERE}:17: RULES: check typo: nam = '': {COLUMN}",

@@ -109,9 +109,9 @@ def differing(kept: Mapping[str, str], declared: Mapping[str, str]) -> Iterator[
                 yield path, *(("type", None) if name in kept else (None, "type"))
 
 
-def planned(before: Pipeline, after: Pipeline) -> list[str]:
+def planned(old: Mapping[str, Mapping[str, str]], after: Pipeline) -> list[str]:
     """A line for each change: the table, what it does, whether it loses values, and what it concerns."""
-    old, lines, found = definitions(before), list[str](), list[Change]()
+    lines, found = list[str](), list[Change]()
     fixed = {each.table.name: FIXED for each in after.entities} | {
         each.gold_table: FIXED_IN_GOLD for each in after.enrichments
     }
@@ -195,7 +195,7 @@ OTHER_ROWS = "other rows: another FROM, JOIN, WHERE or GROUP BY"
         ([("price >= 0", "price > 0 OR price = 0")], [f"gold.enriched_sales: breaking: check price_is_an_amount: price > 0 OR price = 0 instead of price >= 0 > {BEHIND_FACTS}"]),
         ([('quarantine("price', 'warn("price')], [f"gold.enriched_sales: breaking: check price_is_an_amount: none instead of price >= 0 > {BEHIND_FACTS}"]),
         ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", where="cents > 0"),')], [f"gold.enriched_sales: breaking: where: cents > 0 instead of none > {BEHIND_FACTS}"]),
-        ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", rows="split(note, \',\')"),')], [f"gold.enriched_sales: breaking: rows: split(note, ',') instead of none > {BEHIND_FACTS}"]),
+        ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", rows="split(note, \',\')"),')], [f"gold.enriched_sales: breaking: rows of messages: split(note, ',') instead of none > {BEHIND_FACTS}"]),
         ([('keys=("id",)', 'keys=("id", "store_id")')], [f"gold.enriched_sales: breaking: keys: id, store_id instead of id > {BEHIND_FACTS}"]),
         ([('day="sale_date"', 'day="sold_on"')], [f"gold.enriched_sales: breaking: day: sold_on instead of sale_date > {BEHIND_FACTS}"]),
         ([('event_time="sold_at"', 'event_time="later"'), ("soldAt AS sold_at", "soldAt AS sold_at, soldAt AS later")], ["gold.enriched_sales: additive: later type is added > nothing", f"gold.enriched_sales: breaking: event_time: later instead of sold_at > {BEHIND_FACTS}"]),
@@ -216,4 +216,38 @@ OTHER_ROWS = "other rows: another FROM, JOIN, WHERE or GROUP BY"
 def test_a_change_is_told_with_all_that_it_concerns(
     tmp_path: Path, edits: list[tuple[str, str]], lines: list[str]
 ) -> None:
-    assert planned(written(tmp_path / "before"), written(tmp_path / "after", *edits)) == lines
+    before = definitions(written(tmp_path / "before"))
+    assert planned(before, written(tmp_path / "after", *edits)) == lines
+
+
+FUNCTION = """from pulsar_lakehouse import function
+
+@function("text STRING", returns="STRING")
+def shout(text):
+    return text  # loud
+"""
+CALLS = ("upper(city) AS sign", "shout(city) AS sign")
+
+
+@pytest.mark.parametrize(
+    ("instead", "edits", "lines"),
+    [
+        ("# aloud", [CALLS], []),
+        ("", [CALLS], ["silver.stores: partial: * > gold.enriched_sales(store.sign), gold.notes(sign), topic enriched_sales(store.sign)", "gold.enriched_sales: partial: lookup store: * > gold.notes(sign), topic enriched_sales(store.sign)"]),
+        ("", [("note, soldAt", "shout(note) AS note, soldAt")], ["gold.enriched_sales: partial: * > gold.notes(note), topic enriched_sales(note)"]),
+        ("", [('quarantine("price >= 0")', "quarantine(\"shout(note) != ''\")")], [f"gold.enriched_sales: breaking: * > {BEHIND_FACTS}"]),
+        ("", [("coalesce(store.city, 'unknown')", "shout(store.city)")], [f"gold.revenue_by_city: breaking: * > {BEHIND_REVENUE}"]),
+        ("", [], []),
+    ],
+)  # fmt: skip
+def test_a_function_that_is_another_one_is_told_with_all_that_it_concerns(
+    tmp_path: Path, instead: str, edits: list[tuple[str, str]], lines: list[str]
+) -> None:
+    function = FUNCTION.replace("  # loud", f"  {instead}" if instead else " + '!'")
+    for folder, text in (("before", FUNCTION), ("after", function)):
+        (tmp_path / folder / "declarations").mkdir(parents=True)
+        (tmp_path / folder / "declarations" / "functions.py").write_text(text)
+    before = definitions(written(tmp_path / "before", *edits))
+    told = planned(before, written(tmp_path / "after", *edits))
+    another = "function shout: another one, at after/declarations/functions.py:3"
+    assert told == [line.replace("*", another) for line in lines]

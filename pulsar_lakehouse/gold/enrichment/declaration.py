@@ -14,7 +14,7 @@ from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.contracts.services import Service
-from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.contracts.topics import ROWS, Topic
 from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.match import Match
@@ -215,7 +215,7 @@ OWN_COLUMNS = (
 )
 """Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
-FIXED = ("keys", "day", "where", "rows")
+FIXED = ("keys", "day", "where", ROWS)
 """What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its
 facts are of these messages and have the places of these rows."""
 

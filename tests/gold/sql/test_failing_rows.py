@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructType
 
 from pulsar_lakehouse import function
 from pulsar_lakehouse.errors import PermanentError
@@ -248,7 +248,7 @@ def test_functions_fail_for_their_row_or_group(home: Home) -> None:
         [("A", 10, 13)],
         {
             '{"kind":null}': "function shout: ValueError: not said aloud",
-            '{"kind":"C"}': "middle: middle(pieces) fails",
+            '{"kind":"C"}': "middle: MIDDLE(pieces) fails",
         },
     )
     home.remove("kind != 'a'")
@@ -256,5 +256,5 @@ def test_functions_fail_for_their_row_or_group(home: Home) -> None:
     home.put((7, "a", "", 11), (8, "d", "", 1), (9, "d", "", 2))
     done = home.refresh(sql)
     assert (done.kind, done.reason, home.held()) == ("incremental", "2 groups touched", [("A", 12, 24), ("D", 3, 3)])
-    declare([shout, replace(middle, arguments=StructType().add("pieces", "int"))])
+    declare([shout, replace(middle, arguments=StructType().add("pieces", IntegerType()))])
     assert home.refresh(sql).reason == "the declaration has changed"
