@@ -50,7 +50,7 @@ INVOICE_BREAKAGES: tuple[Breakage, ...] = (
 )
 
 INVOICES = """
-    SELECT id, region.name, network, issuer.risk, list_transform(payments, each -> each.id)
+    SELECT id, region.name, network, issuer.risk, [each.id for each in payments]
     FROM gold.enriched_invoices
 """
 REVENUE = "SELECT region, day, invoices, unpaid, cents, paid_cents FROM gold.revenue_by_region_and_day"
