@@ -50,7 +50,7 @@ INVOICE_BREAKAGES: tuple[Breakage, ...] = (
 )
 
 INVOICES = """
-    SELECT id, region.name, network, issuer.risk, [each.id for each in payments]
+    SELECT id, region.name, network, issuer.risk, array_to_string([each.id for each in payments], ' ')
     FROM gold.enriched_invoices
 """
 REVENUE = "SELECT region, day, invoices, unpaid, cents, paid_cents FROM gold.revenue_by_region_and_day"
@@ -234,7 +234,7 @@ def _paid(invoice: Row, payments: Iterable[Row]) -> Joined:
 
 def _enriched(invoice: Row, payments: list[Row]) -> tuple[Any, ...]:
     network, risk = ISSUERS[invoice["card"][:6]]
-    ids = [each["id"] for each in payments] or None
+    ids = " ".join(each["id"] for each in payments) or None
     return invoice["id"], _regions()[invoice["regionCode"]], network, risk, ids
 
 
