@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_lakehouse import function
+from pulsar_lakehouse import Enrichment, Topic, function
+from pulsar_lakehouse.gold.enrichment.declaration import FIXED
 from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.spark.functions import DECLARED, calls_in, declare, with_calls
 from tests.pipeline.projects import VISITORS, project
@@ -55,7 +56,8 @@ def test_sql_without_calls_stays_as_it_is() -> None:
 MODULE = '''
 """The functions of this project."""
 import math
-from pulsar_lakehouse import function
+from pulsar_lakehouse import Enrichment, Topic, function
+from pulsar_lakehouse.gold.enrichment.declaration import FIXED
 
 NAMES = {"a": 1}
 OTHERS = []
@@ -129,3 +131,17 @@ def fingerprint(folder: Path, *, functions: str = MODULE, euro: str = "EUR = 1.1
 def test_a_function_is_another_if_a_module_is_that_others_import(tmp_path: Path) -> None:
     one, same = fingerprint(tmp_path / "one"), fingerprint(tmp_path / "same", euro="EUR = 1.1  # a rate")
     assert (one == same, one == fingerprint(tmp_path / "other", euro="EUR = 1.2")) == (True, False)
+
+
+def test_a_function_that_makes_the_rows_or_tells_the_kind_of_facts_is_fixed_with_their_table() -> None:
+    fields = "id BIGINT NOT NULL, at TIMESTAMP NOT NULL, mails STRING"
+    facts = Enrichment(
+        topic=Topic("mails", fields, topic="all", where="domain(mails) = 'a.b'", rows="split(mails, ',')"),
+        columns="id, at, domain(row) AS domain",
+        keys=("id",),
+        event_time="at",
+        day="day",
+        lookups=(),
+    )
+    assert "functions" in FIXED
+    assert facts.definition["functions"] == f"function domain {domain.fingerprint}"
