@@ -311,15 +311,16 @@ def _rows_in(join: Lookup | Match, row: Row) -> list[Row]:
 
 
 def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange]) -> Arrivals:
-    needed: dict[str, set[Place]] = {}
+    needed: dict[tuple[str, str], set[Place]] = {}
     for row in (row for change in in_gold for row in (change.before, change.after) if row):
         for join in facts.joins:
             for state in _rows_in(join, row):
-                needed.setdefault(join.entity.topic.name, set()).add(_place_of_version(state))
+                topic = join.entity.topic
+                needed.setdefault((topic.name, topic.landing_name), set()).add(_place_of_version(state))
     found: dict[tuple[str, Place], datetime] = {}
-    for topic, places in needed.items():
-        rows = query(settings, f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{topic}" WHERE {_is_at(places)}')
-        found |= {(topic, (ledger, entry, index)): at for ledger, entry, index, at in rows.fetchall()}
+    for (name, table), places in needed.items():
+        rows = query(settings, f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{table}" WHERE {_is_at(places)}')
+        found |= {(name, (ledger, entry, index)): at for ledger, entry, index, at in rows.fetchall()}
     return found
 
 
