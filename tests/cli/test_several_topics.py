@@ -42,7 +42,7 @@ def test_orders_of_several_topics_are_facts_of_one_table(
     def send(topic: str, *messages: object) -> None:
         (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, messages)))
         sent = lakehouse("send", topic, str(tmp_path / "some.jsonl"), **given)
-        assert (sent.code, sent.out) == (0, f"Acknowledged: {len(messages)} orders\n"), sent.err
+        assert (sent.code, sent.out) == (0, f"Acknowledged: {len(messages)} {topic}\n"), sent.err
 
     assert lakehouse("send", "orders", "some.jsonl", **given).line == (
         "lakehouse: orders: is several topics in Pulsar: name one of orders-.*"
