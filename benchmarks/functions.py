@@ -30,7 +30,7 @@ CUSTOMERS = Topic("customers", "id BIGINT NOT NULL, email STRING")
 IN_SQL = "lower(split_part(email, '@', 2))"
 
 
-def domain(email: pa.StringArray) -> pa.Array:
+def domain(email: pa.Array) -> pa.Array:
     return pc.utf8_lower(pc.list_element(pc.split_pattern(email, "@"), 1))
 
 
@@ -66,13 +66,19 @@ def main(
         lake.table("bronze.customers").append(rows)
         landed = lake.table("bronze.customers").read()
         laps: dict[str, list[Lap]] = {name: [] for name in WAYS}
-        for name, way in [each for _ in range(times + 1) for each in WAYS.items()]:
+        for way in WAYS.values():  # the JVM and its Python processes get warm
+            run(way(landed.where("entry_id < 20000")))
+        for name, way in [each for _ in range(times) for each in WAYS.items()]:
             with lap() as lasted:
-                way(landed).write.format("noop").mode("overwrite").save()
+                run(way(landed))
             laps[name].append(lasted)
-    each = {name: middle(of_way[1:]) for name, of_way in laps.items()}  # the first round is a warm-up
+    each = {name: middle(of_way) for name, of_way in laps.items()}
     shown = [(name, *of_way.seconds(), *of_way.rates(messages)) for name, of_way in each.items()]
     report.rows(["", "s", "CPU s", "messages/s", "CPU µs a message"], shown, title=f"{messages:,} messages decoded")
+
+
+def run(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
 
 
 def decoded(landed: DataFrame, sql: str) -> DataFrame:

@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -26,7 +26,13 @@ import pyarrow as pa
 from aiolimiter import AsyncLimiter
 from deltalake import DeltaTable
 from pydantic_core import from_json, to_json
-from tenacity import AsyncRetrying, stop_after_attempt, stop_when_event_set, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    stop_after_attempt,
+    stop_before_delay,
+    stop_when_event_set,
+    wait_random_exponential,
+)
 
 from pulsar_lakehouse.bronze.landing import bronze_table
 from pulsar_lakehouse.bronze.sources import RETRY_SECONDS, newest_number
@@ -35,6 +41,7 @@ from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.records import SnapshotRecord, keep_snapshot, snapshot_record
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.calling import told
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import columns_of, files_of, stored_table
 
@@ -51,7 +58,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.2, 10.0
 LONGEST_PAUSE = 3600.0
 """The most seconds for which keys are left alone that the service has failed for, again and again."""
 BLOCKED_SECONDS = 10.0
-"""Seconds, beside the timeout, for which a function may keep the event loop from all others."""
+"""Seconds after which calls are given up that should have ended: some function keeps the event loop from all others."""
+BLOCKED = "a service blocks: call nothing in it that does not `await`, or use asyncio.to_thread"
 
 
 class Answer(NamedTuple):
@@ -63,6 +71,10 @@ class Answer(NamedTuple):
 class Failure(NamedTuple):
     key: str
     error: str
+
+
+class LateError(BaseException):
+    """No call begins any more. No Exception, as that is a failure, after which a call is repeated."""
 
 
 class Pause(NamedTuple):
@@ -84,6 +96,8 @@ class ServiceLanding:
     """By key that the service failed for, and that has no answer yet."""
     opened_at: float | None = None
     """When the circuit was opened, if the service was not there since."""
+    limits: dict[asyncio.AbstractEventLoop, AsyncLimiter] = field(default_factory=dict)
+    """What keeps the rate, also from one round to the next."""
     error: str = ""
     """What the last call that failed has said."""
 
@@ -110,13 +124,16 @@ class ServiceLanding:
 
     def _ask(self, permit: Permit, keys: Sequence[str], unanswered: Sequence[str]) -> int:
         """Ask for the keys, and note what has come of it. Returns the number of answers."""
-        asked = _Asked(self.service, keys, is_probed=self.opened_at is not None)
-        answers = self._keep_answers(permit, asked)
-        self._record(answers, unanswered, asked)
+        loop = _loop()
+        # one by one, so that there is no burst at first
+        limit = self.limits.setdefault(loop, AsyncLimiter(1, 1 / self.service.rate))
+        asked = _Asked(self.service, keys, limit, is_probed=self.opened_at is not None)
+        answers = self._keep_answers(permit, asked, loop)
         self.opened_at = time.monotonic() if asked.is_open else None
         self.pauses = {key: pause for key, pause in self.pauses.items() if key not in answers}
         for key, error in asked.failures:
             self.pauses[key], self.error = self._pause_of(key), error
+        self._record(len(answers), [key for key in unanswered if key not in answers])
         return len(answers)
 
     @property
@@ -131,12 +148,13 @@ class ServiceLanding:
         seconds = min(2 * before.seconds, LONGEST_PAUSE) if before else RETRY_SECONDS
         return Pause(time.monotonic() + seconds, seconds)
 
-    def _keep_answers(self, permit: Permit, asked: "_Asked") -> set[str]:
-        """Append answers while they come, and return their keys."""
-        number, kept = newest_number(self._table()), set[str]()
-        calls = asyncio.run_coroutine_threadsafe(asked.ask_all(), _loop())
+    def _keep_answers(self, permit: Permit, asked: "_Asked", loop: asyncio.AbstractEventLoop) -> set[str]:
+        """Append answers while they come, and return their keys. Calls that do not end in time have failed."""
+        number, kept, has_ended = newest_number(self._table()), set[str](), False
+        calls = asyncio.run_coroutine_threadsafe(asked.ask_all(), loop)
         try:
-            while not _is_over(calls, self.service) or not asked.answers.empty():
+            while not has_ended:
+                has_ended = bool(wait([calls], KEEP_SECONDS).done) or time.monotonic() > asked.ends_at
                 with permit.used():
                     if answers := list(asked.taken()):
                         number = max(int(time.time() * 1000), number + 1)
@@ -144,7 +162,12 @@ class ServiceLanding:
                         kept |= {each.key for each in answers}
         finally:
             calls.cancel()
-        calls.result()
+        if not calls.cancelled():
+            calls.result()
+            return kept
+        if _loop() is loop:
+            _loop.cache_clear()  # that loop is lost
+        asked.give_up(kept)
         return kept
 
     def _append(self, answers: Sequence[Answer], number: int) -> None:
@@ -171,18 +194,20 @@ class ServiceLanding:
         columns = columns_of(self._table())
         self.lake.table(table).append_arrow(pa.Table.from_pylist(rows, schema=columns).to_reader())
 
-    def _record(self, answers: set[str], unanswered: Sequence[str], asked: "_Asked") -> None:
+    def _record(self, answers: int, left: Sequence[str]) -> None:
+        """Note what has come, and the keys that are left, if there is nothing to ask for now: all have failed."""
         settings, table = self.lake.settings, self._table()
-        left = _state_of([key for key in unanswered if key not in answers]) if asked.failures else ""
+        has_failed = bool(left) and (self.opened_at is not None or self.pauses.keys() >= {*left})
+        state = _state_of(left) if has_failed else ""
         before = snapshot_record(settings, self.service.name)
         record = SnapshotRecord(
             source=self.service.name,
             read_at=time.time(),
             rows=sum(files_of(table)["num_records"].to_pylist()),
-            changes=len(answers),
-            state=left,
+            changes=answers,
+            state=state,
             number=newest_number(table),
-            failures=before.failures + 1 if left and before and before.state == left else 0,
+            failures=before.failures + 1 if state and before and before.state == state else 0,
         )
         keep_snapshot(settings, record)
 
@@ -210,32 +235,32 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _is_over(calls: "Future[None]", service: Service) -> bool:
-    """Whether all calls have ended, after waiting a while. Raises SourceError if a function blocks the loop."""
-    if calls.done() or wait([calls], KEEP_SECONDS).done:
-        return True
-    sign_of_life = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), _loop())
-    if wait([sign_of_life], service.timeout_seconds + BLOCKED_SECONDS).done:
-        return calls.done()
-    _loop.cache_clear()  # that loop is lost
-    raise SourceError(f"{service.place}: blocks: call nothing in it that does not `await`, or use asyncio.to_thread")
-
-
 class _Asked:
     """The calls of one run, and what has come of them."""
 
-    def __init__(self, service: Service, keys: Sequence[str], *, is_probed: bool) -> None:
-        self.service, self.keys = service, keys
+    def __init__(self, service: Service, keys: Sequence[str], limit: AsyncLimiter, *, is_probed: bool) -> None:
+        self.service, self.keys, self._limit = service, keys, limit
+        self._until = time.monotonic() + ASK_SECONDS
+        """When no further call begins."""
+        self.ends_at = self._until + service.timeout_seconds + BLOCKED_SECONDS
+        """When all calls have ended, unless the event loop is blocked."""
         self.answers: SimpleQueue[Answer] = SimpleQueue()
         self.failures: list[Failure] = []
         self._is_probed = is_probed
         """Whether the first call is made alone, because the service has failed before."""
-        self._failed_in_a_row = 0
+        self._failed_in_a_row, self._is_given_up = 0, False
+        self._ends = Event()
+        """Is set when the circuit opens."""
 
     @property
     def is_open(self) -> bool:
         """Whether the circuit is open: the service is not called any more."""
-        return self._failed_in_a_row >= (1 if self._is_probed else MOST_FAILURES)
+        return self._is_given_up or self._failed_in_a_row >= (1 if self._is_probed else MOST_FAILURES)
+
+    def give_up(self, kept: set[str]) -> None:
+        """All keys without an answer have failed, as the event loop is blocked."""
+        self._is_given_up = True
+        self.failures = [Failure(key, BLOCKED) for key in self.keys if key not in kept]
 
     def taken(self) -> Iterator[Answer]:
         """The answers that have come since the last call."""
@@ -246,9 +271,7 @@ class _Asked:
                 return
 
     async def ask_all(self) -> None:
-        self._limit = AsyncLimiter(1, 1 / self.service.rate)  # one by one, so that there is no burst at first
-        self._ends = Event()
-        keys, until = iter(self.keys), time.monotonic() + ASK_SECONDS
+        keys = iter(self.keys)
         if self._is_probed and self.keys:
             await self._ask(next(keys))
             if self.is_open:
@@ -257,7 +280,7 @@ class _Asked:
 
         async def work() -> None:
             for key in keys:  # which all workers share
-                if self.is_open or time.monotonic() > until:
+                if self.is_open or time.monotonic() > self._until:
                     return
                 await self._ask(key)
 
@@ -273,32 +296,49 @@ class _Asked:
             kinds = ", ".join(each.dataType.simpleString() for each in self.service.arguments)
             self.failures.append(Failure(key, f"{key} is not of type {kinds}"))
             return
+        in_time = stop_before_delay(max(0.0, self._until - time.monotonic()))
         attempts = AsyncRetrying(
-            stop=stop_after_attempt(self.service.retries + 1) | stop_when_event_set(self._ends),
+            stop=stop_after_attempt(self.service.retries + 1) | stop_when_event_set(self._ends) | in_time,
             wait=wait_random_exponential(FIRST_WAIT, LONGEST_WAIT),
             reraise=True,
         )
         try:
             payload = self._payload(arguments, await attempts(self._call, arguments))
+        except LateError:
+            return
         except Exception as error:
-            self.failures.append(Failure(key, _told(error)))
+            self.failures.append(Failure(key, told(error)))
         else:
             self.answers.put(Answer(key, datetime.now(UTC), payload))
 
     async def _call(self, arguments: Sequence[object]) -> object:
-        await self._limit.acquire()
         try:
-            async with asyncio.timeout(self.service.timeout_seconds) as limit:
-                found = await self.service.function(*arguments)
-        except Exception as error:
+            async with asyncio.timeout_at(self._until):  # a loop's time is monotonic, too
+                await self._limit.acquire()
+        except TimeoutError:
+            raise LateError from None
+        call = asyncio.create_task(self._said(arguments))
+        call.add_done_callback(lambda it: it.cancelled() or it.exception())  # which nobody may wait for any more
+        try:
+            if not (await asyncio.wait([call], timeout=self.service.timeout_seconds))[0]:
+                raise TimeoutError(f"no answer within {self.service.timeout}")
+            found = call.result()
+        except Exception:
             self._failed_in_a_row += 1
             if self.is_open:
                 self._ends.set()
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise TimeoutError(f"no answer within {self.service.timeout}") from error
             raise
+        finally:
+            call.cancel()
         self._failed_in_a_row = 0
         return found
+
+    async def _said(self, arguments: Sequence[object]) -> object:
+        """What the function returns. What would end a task or the loop if the function raises it is an error."""
+        try:
+            return await self.service.function(*arguments)
+        except (asyncio.CancelledError, SystemExit, KeyboardInterrupt) as error:
+            raise RuntimeError(told(error)) from error
 
     def _payload(self, arguments: Sequence[object], answer: object) -> bytes:
         """The message. Merging finds it malformed if the answer is none of what is declared."""
@@ -306,9 +346,3 @@ class _Asked:
         if said is not None and not isinstance(said, dict):
             return to_json(said)
         return to_json((said or {}) | dict(zip(self.service.arguments.names, arguments, strict=True)))
-
-
-def _told(error: Exception) -> str:
-    """The error in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

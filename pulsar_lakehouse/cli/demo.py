@@ -18,8 +18,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.jobs.delivery import refreshing
 from pulsar_lakehouse.jobs.pipeline_status import status_of
-from pulsar_lakehouse.jobs.steps import create_tables, landing, open_lake, reconcile_all, run_all, run_landed
-from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.jobs.steps import create_tables, open_lake, reconcile_all, run_all
 from pulsar_lakehouse.leases.leases import home_lock, write_lease
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.declared import Pipeline
@@ -27,6 +26,7 @@ from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published, create_topics
+from pulsar_lakehouse.pulsar.topic_names import by_name
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.records import keep_reconciliations
 from pulsar_lakehouse.settings import DECLARATIONS, Pulsar, Settings, load_settings
@@ -85,8 +85,8 @@ def demo_settings(settings: Settings, domain: str = DEFAULT_DOMAIN) -> Settings:
 def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> tuple[list[Reconciliation], list[str]]:
     """Returns where the messages are, and what is not as expected."""
     report.say(f"\n1. {workload.FIRST}", "bold")
-    endpoint = _land_first(lake, pipeline, workload)
-    report.outcomes(run_landed(lake), lake.settings)
+    endpoint = _send_first(lake, pipeline, workload)
+    report.outcomes(run_all(lake), lake.settings)
     before = [_places(lake.settings, facts) for facts in pipeline.enrichments]
     for facts, (_, waited) in zip(pipeline.enrichments, before, strict=True):
         report.say(f"{len(waited):,} {facts.topic.name} wait in quarantine for their {_states(facts)}")
@@ -108,15 +108,14 @@ def _show_pipeline(lake: Lake, pipeline: Pipeline, workload: Workload) -> tuple[
     return reconciliations, different
 
 
-def _land_first(lake: Lake, pipeline: Pipeline, workload: Workload) -> Endpoint:
-    """Create topics and tables, and land the first phase."""
+def _send_first(lake: Lake, pipeline: Pipeline, workload: Workload) -> Endpoint:
+    """Create topics and tables, and send the first phase."""
     with ThreadPoolExecutor() as pool:
-        tables = pool.submit(create_tables, lake)  # while the broker starts and messages land
+        tables = pool.submit(create_tables, lake)  # while the broker starts
         endpoint = broker.start(lake.settings)
         create_topics(pipeline.topics, endpoint, lake.settings)
         create_published(pipeline.published_topics, endpoint, lake.settings)
         _produce(lake.settings, endpoint, workload.first)
-        report.outcomes(catch_up(lake.settings, landing(lake, pipeline.topics)), lake.settings)
         tables.result()
     return endpoint
 
@@ -130,7 +129,8 @@ def _show_moves(settings: Settings, facts: Enrichment, held: Keys, waited: Keys)
 
 
 def _produce(settings: Settings, endpoint: Endpoint, phase: Callable[[str], Iterator[Message]]) -> None:
-    sent = produce([(topic, phase(topic.name)) for topic in pipeline_of(settings).topics], endpoint, settings)
+    topics = by_name(pipeline_of(settings).topics)
+    sent = produce([(topic, phase(name)) for name, topic in topics.items()], endpoint, settings)
     report.say("Acknowledged: " + ", ".join(f"{count:,} {name}" for name, count in sent.items()))
 
 

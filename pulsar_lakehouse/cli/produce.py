@@ -14,6 +14,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.topic_names import by_name
 from pulsar_lakehouse.settings import DECLARATIONS, Settings, load_settings
 from pulsar_lakehouse.terminal import shown
 
@@ -35,7 +36,7 @@ def produce_command(
     settings = load_settings()
     pace = _rate(rate)
     workload = _workload(settings, size, parts or ())
-    topics = {topic.name: topic for topic in pipeline_of(settings).topics}
+    topics = by_name(pipeline_of(settings).topics)
     if forever:
         name, endless = workload.endless(pace or 1000.0)
         streams = [(topics[name], endless)]

@@ -100,6 +100,15 @@ def _declared(name: str, kind: T.DataType, encoding: Encoding) -> Avro:
     return PRIMITIVES.get(type(kind), "string")
 
 
+def record_name(schema: str) -> str:
+    """The name of the record of a schema, without its namespace; empty if it is none."""
+    try:
+        record = json.loads(schema)
+    except ValueError:
+        return ""
+    return str(record.get("name", "")).rpartition(".")[2] if isinstance(record, dict) else ""
+
+
 class Written:
     """An Avro schema that messages are written with."""
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pyspark.sql.types import StructField, StructType
 
 from pulsar_lakehouse.contracts.avro import AvroReader
+from pulsar_lakehouse.contracts.avro_schemas import record_name
 from pulsar_lakehouse.contracts.connect import unwrapped
 from pulsar_lakehouse.contracts.decimals import reader_by_avro
 from pulsar_lakehouse.contracts.envelopes import METADATA, Change
@@ -82,12 +83,12 @@ class Decoder:
         """By the names of fields that may be missing though they are required."""
         self._forms: dict[int | None, _Form] = {}
         self._schemas: dict[tuple[str, int], list[RegisteredSchema]] = {}
-        self._newest: dict[str, str] = {}
-        """By topic: its newest schema of Avro."""
+        self._newest: dict[tuple[str, str], str] = {}
+        """The newest schema of Avro, by topic and, if that has kinds, by record."""
         for schema in sorted(topic.schemas, key=lambda each: (each.registered_at, each.version)):
             self._schemas.setdefault((schema.topic, schema.version), []).append(schema)
             if schema.type == Encoding.AVRO:
-                self._newest[schema.topic] = schema.data
+                self._newest[self._line_of(schema)] = schema.data
 
     @property
     def typed_versions(self) -> list[int]:
@@ -205,6 +206,10 @@ class Decoder:
             return None
         raise NotReadableError(f"unknown schema version: {message.version}")
 
+    def _line_of(self, schema: RegisteredSchema) -> tuple[str, str]:
+        """What the schemas have in common of which one became the other: the kinds of a topic do not."""
+        return schema.topic, record_name(schema.data) if self._topic.where else ""
+
     def _new_form(self, schema: RegisteredSchema | None) -> _Form:
         if schema and schema.type == "KEY_VALUE":
             form, key = self._new_form(part_of(schema, VALUE)), part_of(schema, KEY)
@@ -217,7 +222,7 @@ class Decoder:
                     kind, _json_parser(schema, parse_object_or_array if self._topic.is_array else parse_object)
                 )
             case Encoding.AVRO if schema:
-                return _Form(kind, AvroReader(schema, self._newest.get(schema.topic, "")).read)
+                return _Form(kind, AvroReader(schema, self._newest.get(self._line_of(schema), "")).read)
             case Encoding.PROTOBUF | Encoding.PROTOBUF_NATIVE if schema:
                 return _Form(kind, protobuf_reader(schema))
             case _ if kind in PRIMITIVES:

@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.expressions import Anonymous
 
 from pulsar_lakehouse.contracts.ddl import parse_fields
-from pulsar_lakehouse.contracts.sources import DURATION, SECONDS
+from pulsar_lakehouse.contracts.sources import seconds_of
 from pulsar_lakehouse.contracts.types import in_spark, wrong_types
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.spark.comparing import has_map
@@ -107,12 +107,6 @@ def _wrong_type(returns: str) -> Iterator[str]:
         yield f"returns: {returns}: must be one type, such as STRING"
 
 
-def seconds_of(timeout: str) -> int:
-    """The seconds of a time such as `5 seconds`; 0 if it is none."""
-    found = DURATION.fullmatch(timeout.strip())
-    return int(found[1]) * SECONDS[found[2][0]] if found else 0
-
-
 def is_of_sql(name: str) -> bool:
     """Whether SQL has a function of this name, or another use of the word."""
     try:
@@ -126,15 +120,15 @@ def wrong_calls(sql: str, *, needs: str = "", in_aggregates: bool = False) -> It
 
     `needs` says what needs the same value for the same arguments, if anything does.
     """
-    sql = " ".join(sql.split())
+    shown = " ".join(sql.split())
     for call in calls_in(sql):
         function, names = call.function, call.function.arguments.names
         if len(call.arguments) != len(names):
             given = len(call.arguments)
-            yield f"{sql}: {function.name} takes {len(names)}, {', '.join(names)}, and not {given} arguments"
+            yield f"{shown}: {function.name} takes {len(names)}, {', '.join(names)}, and not {given} arguments"
         if function.is_aggregate and not in_aggregates:
-            yield f"{sql}: {function.name} is an aggregate, which only the SELECT of a SQL table can have"
+            yield f"{shown}: {function.name} is an aggregate, which only the SELECT of a SQL table can have"
         if needs and not function.is_deterministic:
-            yield f"{sql}: {function.name} is declared with deterministic=False: {needs}"
+            yield f"{shown}: {function.name} is declared with deterministic=False: {needs}"
         for each in call.arguments:
             yield from wrong_calls(each, needs=needs, in_aggregates=in_aggregates)

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from datetime import date
@@ -126,7 +127,7 @@ class Service:
         for what, number in (("retries", self.retries), ("cache_days", self.cache_days)):
             if number < 0:
                 yield f"{what}: {number}: must be 0 or more"
-        if self.rate <= 0:
+        if not 0 < self.rate < math.inf:
             yield f"rate: {self.rate}: must be more than 0 calls per second, such as 10"
 
     def _wrong_arguments(self) -> Iterator[str]:

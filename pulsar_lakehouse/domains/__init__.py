@@ -40,7 +40,10 @@ class Workload(Protocol):
         """A workload of about so many messages."""
 
     def first(self, topic: str) -> Iterator[Message]:
-        """The first phase of a topic: without messages if the workload has none for it."""
+        """The first phase of a topic: without messages if the workload has none for it.
+
+        Its name is that of the declaration; of several that are declared together, each has its own.
+        """
 
     def late(self, topic: str) -> Iterator[Message]:
         """The second phase of a topic."""

@@ -59,9 +59,9 @@ class Drawn:
         again, broken = random.random((2, len(messages)))
         noise = [messages[index] for index in np.flatnonzero(again < self.duplicates).tolist()]
         for index in np.flatnonzero(broken < self.malformed).tolist():
-            key, payload, event_time, *_ = messages[index]
+            message = messages[index]
             breakage = breakages[int(random.integers(len(breakages)))]
-            noise.append(Message(key, breakage(payload or b""), event_time, schema=NO_SCHEMA))
+            noise.append(message._replace(payload=breakage(message.payload or b""), schema=NO_SCHEMA))
         return [*messages, *noise]
 
 

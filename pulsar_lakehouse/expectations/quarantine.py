@@ -92,7 +92,8 @@ def _landed(enrichment: Enrichment) -> str:
     topic = enrichment.topic
     if topic.is_plain:
         return f"{{{topic.bronze_table}}}"
-    return f"({' + '.join(f'{{{place}}}' for place in enrichment.places)})"
+    places = (*enrichment.places, f"{MALFORMED.name}.{topic.name}")
+    return f"({' + '.join(f'{{{place}}}' for place in places)})"
 
 
 def _rate(what: str, count: str, landed: str, at_most: float) -> tuple[Rule, ...]:

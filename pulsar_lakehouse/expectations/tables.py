@@ -14,6 +14,7 @@ from pulsar_lakehouse.expectations.scopes import NOTHING, WHOLE, rows_of, scope_
 from pulsar_lakehouse.expectations.suites import Kind, Rule, Suite, each_row
 from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
 from pulsar_lakehouse.limits import VALIDATED_ROWS
+from pulsar_lakehouse.spark.functions import register
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import LITTLE_DATA
 from pulsar_lakehouse.tables.lake import Lake
@@ -63,6 +64,7 @@ class _State:
         """For tables of which little is read."""
         for setting, value in LITTLE_DATA.items():
             self.quick.spark.conf.set(setting, value)
+        register(self.quick.spark)
         self.statuses = {status.name: status for status in table_statuses(settings)}
         self.known, self.before = figures(settings, self.statuses.values()), last_validated(settings)
 

@@ -31,7 +31,7 @@ class TableStatus:
     files: int
     """The number of these files."""
     deleted: int | None
-    """Rows that mark a deleted key; None if the table has no such rows, or if its log does not say."""
+    """Rows whose key is deleted by now; None if the table has no such rows, or if its log does not say."""
     made_at: datetime
     """When the table was created, in UTC."""
     ran_at: datetime
@@ -59,7 +59,7 @@ def table_statuses(settings: Settings, tables: Mapping[str, DeltaTable] | None =
                 version=table.version(),
                 size=bytes_of(files),
                 files=len(files),
-                deleted=_deleted(files),
+                deleted=_deleted(table, files),
                 made_at=datetime.fromtimestamp((table.metadata().created_time or 0) / 1000, UTC),
                 ran_at=batch.ended if batch else _changed_at(table),
                 lag=_behind(read, by_id),
@@ -76,12 +76,20 @@ def unread_commits(settings: Settings, stream: str) -> int | None:
     return _behind(_read_by(batch), by_id) if batch else None
 
 
-def _deleted(files: pa.Table) -> int | None:
-    """Rows with a `deleted_at`, by the statistics of files: it takes no look into them."""
-    nulls = "null_count.deleted_at"
+def _deleted(table: DeltaTable, files: pa.Table) -> int | None:
+    """Rows whose `deleted_at` is over, by the statistics of files. It looks into those alone where some are not."""
+    nulls, first, last = (f"{figure}.deleted_at" for figure in ("null_count", "min", "max"))
     if nulls not in files.column_names:
         return None
-    return pc.sum(pc.subtract(files["num_records"], files[nulls])).as_py() or 0
+    looked_into = 0
+    if last in files.column_names:
+        now = pa.scalar(datetime.now(UTC), files[last].type)
+        files = files.filter(pc.coalesce(pc.less_equal(files[first], now), True))
+        ends_later = pc.coalesce(pc.greater(files[last], now), False)
+        if (partly := files.filter(ends_later)).num_rows:
+            looked_into = dataset_of(table, partly).count_rows(filter=pc.field("deleted_at") <= now)
+        files = files.filter(pc.invert(ends_later))
+    return looked_into + (pc.sum(pc.subtract(files["num_records"], files[nulls])).as_py() or 0)
 
 
 def _age(settings: Settings, read: Sequence[tuple[str, int]], tables: Mapping[str, tuple[str, int]]) -> float | None:

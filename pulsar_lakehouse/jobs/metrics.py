@@ -99,7 +99,7 @@ FIGURES = (
     _table("bytes", "Bytes of the current files", lambda it: it.size),
     _table("files", "Current files", lambda it: it.files),
     _table("version", "Version, which each commit increases", lambda it: it.version),
-    _table("deleted_rows", "Tombstones kept: rows that mark a deleted key", lambda it: it.deleted),
+    _table("deleted_rows", "Rows kept whose key is deleted", lambda it: it.deleted),
     _table("lag_commits", "Commits of its sources that were not read", lambda it: it.lag),
     _table("lag_seconds", "Age of the oldest of these commits; 0 if there are none", lambda it: it.lag_seconds),
     _table(

@@ -174,7 +174,7 @@ def status_of(settings: Settings) -> Status:
         malformed = malformed_messages(stored[MALFORMED.name]) if MALFORMED.name in stored else {}
         status.malformed = [malformed.get(topic.name, Malformed(topic=topic.name)) for topic in pipeline.landed]
         rows = {each.name: each.rows for each in status.tables}
-        status.landed = _landed(pipeline, rows)
+        status.landed = _landed(pipeline, rows, {each.topic: each.rows for each in status.malformed})
         status.held = {
             (facts.topic.name, place): rows.get(table.name, 0)
             for facts in pipeline.enrichments
@@ -189,11 +189,13 @@ def status_of(settings: Settings) -> Status:
     return status
 
 
-def _landed(pipeline: Pipeline, rows: Mapping[str, int]) -> dict[str, int]:
-    """By topic, and by kinds of facts: its messages, or else the rows that were made of them, as far as tables tell."""
+def _landed(pipeline: Pipeline, rows: Mapping[str, int], malformed: Mapping[str, int]) -> dict[str, int]:
+    """By topic: its messages. By kind, and by topic with many rows: the rows that were made of them, as tables tell."""
     landed = {topic.name: rows.get(topic.bronze_table, 0) for topic in pipeline.bronze}
-    others = (facts for facts in pipeline.enrichments if not facts.topic.is_plain)
-    return landed | {facts.topic.name: sum(rows.get(name, 0) for name in facts.places) for facts in others}
+    tables = {facts.topic: facts.places for facts in pipeline.enrichments}
+    tables |= {entity.topic: (entity.history.name,) for entity in pipeline.entities if entity.keeps_history}
+    made = {topic.name: sum(rows.get(each, 0) for each in tables[topic]) for topic in tables if not topic.is_plain}
+    return landed | {name: number + malformed.get(name, 0) for name, number in made.items()}
 
 
 def freshness(

@@ -7,6 +7,8 @@ Spark.
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from pulsar_lakehouse.bronze.source_rows import identifier, key_sql
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.services import Service
@@ -25,9 +27,9 @@ def unanswered(settings: Settings, pipeline: Pipeline, entity: Entity, *, again:
     """The keys, as text, for which the entity's service is to be asked.
 
     They have no answer, or one that is older than `cache_days`, or a malformed one that is a day old or, with `again`,
-    of any age.
+    of any age. Facts that have waited for longer than `retry_days` ask with `again` alone, as no answer moves them.
     """
-    asked = _asked(settings, pipeline, entity)
+    asked = _asked(settings, pipeline, entity, again=again)
     if not asked or not is_stored(settings, entity.topic.bronze_table):
         return asked
     now, service = datetime.now(UTC), _service_of(entity)
@@ -73,13 +75,14 @@ def facts_that_ask(pipeline: Pipeline, entity: Entity) -> list[Enrichment]:
     return [facts for facts in pipeline.enrichments if _lookups(facts, entity)]
 
 
-def _asked(settings: Settings, pipeline: Pipeline, entity: Entity) -> list[str]:
+def _asked(settings: Settings, pipeline: Pipeline, entity: Entity, *, again: bool) -> list[str]:
     """The keys that facts lack, whether they have an answer or not."""
     parts, values = list[str](), dict[str, object]()
     for place, facts in enumerate(facts_that_ask(pipeline, entity)):
         if is_stored(settings, facts.waiting.name):
-            values["name"] = entity.name
-            waiting = f"(SELECT unnest(missing) AS state FROM {facts.waiting.name})"
+            values |= {"name": entity.name, f"retried{place}": datetime.now(UTC) - timedelta(facts.retry_days)}
+            in_time = f"{again} OR waiting_since > $retried{place}"
+            waiting = f"(SELECT unnest(missing) AS state FROM {facts.waiting.name} WHERE {in_time})"
             parts.append(f"SELECT state.key AS key FROM {waiting} WHERE state.entity = $name")
         if optional := _optional(settings, facts, entity):
             values[f"since{place}"] = (datetime.now(UTC) - timedelta(facts.correction_days)).date()
@@ -98,8 +101,13 @@ def _optional(settings: Settings, facts: Enrichment, entity: Entity) -> list[Loo
     found = [each for each in _lookups(facts, entity) if not each.required]
     if not found or not is_stored(settings, facts.gold_table):
         return []
-    names = columns_of(stored_table(settings, facts.gold_table)).names
-    return [each for each in found if {each.name, *(path.partition(".")[0] for path in each.paths)} <= {*names}]
+    gold = columns_of(stored_table(settings, facts.gold_table))
+    return [each for each in found if all(_has(gold, path) for path in (each.name, *each.paths))]
+
+
+def _has(columns: pa.Schema, path: str) -> bool:
+    name, _, field = path.partition(".")
+    return name in columns.names and (not field or columns.field(name).type.get_field_index(field) >= 0)
 
 
 def _lacking(facts: Enrichment, lookup: Lookup, since: str) -> str:

@@ -125,7 +125,7 @@ def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
 def _has_same_rows(lake: Lake, facts: Enrichment) -> bool:
     """Whether positions name the rows that they did when gold was made."""
     kept = kept_definition(lake, facts.gold_table) or {}
-    return is_same(facts.topic.definition.get(ROWS), kept.get(ROWS))
+    return all(is_same(facts.definition.get(name), kept.get(name)) for name in (ROWS, "functions"))
 
 
 def fits(lake: Lake, facts: Enrichment) -> bool:

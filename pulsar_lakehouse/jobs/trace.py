@@ -276,7 +276,7 @@ def _told_of_discarded(change: RowChange) -> str:
 
 
 Arrivals = Mapping[tuple[str, Place], datetime]
-"""When the states of facts landed, by entity and place of their message."""
+"""When the states of facts landed, by bronze table and place of their message."""
 
 
 def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, change: RowChange) -> str:
@@ -286,7 +286,7 @@ def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, cha
 
     def one(lookup: Lookup | Match, found: Row, row: Row) -> str:
         place = _place_of_version(found)
-        came = arrivals.get((lookup.entity.name, place))
+        came = arrivals.get((lookup.entity.topic.landing_name, place))
         at = f", landed {came:%Y-%m-%d %H:%M:%S}" if came else ""
         merged = (row.get(lookup.merged) if isinstance(lookup, Lookup) else None) or ()
         via = f", merged from {', '.join(map(str, merged))}" if merged else ""
@@ -316,7 +316,7 @@ def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange
     for row in (row for change in in_gold for row in (change.before, change.after) if row):
         for join in facts.joins:
             for state in _rows_in(join, row):
-                needed.setdefault(join.entity.topic.name, set()).add(_place_of_version(state))
+                needed.setdefault(join.entity.topic.landing_name, set()).add(_place_of_version(state))
     found: dict[tuple[str, Place], datetime] = {}
     for topic, places in needed.items():
         rows = query(settings, f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{topic}" WHERE {_is_at(places)}')
@@ -373,7 +373,8 @@ def _publications(settings: Settings, facts: Enrichment, in_gold: Sequence[RowCh
 def _told_of_state(change: RowChange) -> str:
     if change.after is None:
         return "removed from the latest state"
-    deleted = "deleted " if change.after["deleted_at"] else ""
+    ends = change.after["deleted_at"]
+    deleted = "deleted " if ends and ends <= change.at else ""
     return f"the latest state, {deleted}as of {change.after['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
 
 

@@ -10,7 +10,7 @@ from pulsar_lakehouse.contracts.checks import Mode
 from pulsar_lakehouse.contracts.functions import wrong_calls
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.contracts.sources import Source
-from pulsar_lakehouse.contracts.topics import Topic, in_full, table_name
+from pulsar_lakehouse.contracts.topics import Topic, in_full, is_by_message, table_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.expectations.gold import enriched
 from pulsar_lakehouse.expectations.silver import latest
@@ -137,6 +137,23 @@ def _kinds_twice(declared: Iterable[Entity | Enrichment], place: Place) -> Itera
             other = seen.setdefault((what, said), each)
             if said and other is not each and (topic.where or other.topic.where):
                 yield f"{place(each)}: topic {topic.name}: {what}: {said}: is that of {place(other)}: choose another"
+
+
+def _kinds_mixed(declared: Iterable[Entity | Enrichment], place: Place) -> Iterator[str]:
+    """The kinds that have the name of what lands, or would be taken for another kind: a line for each."""
+    kinds = [each for each in declared if each.topic.where]
+    names = {each.topic.landing_name: each.topic.own_name for each in kinds}
+    by_fields: dict[str, Topic] = {}
+    for each in kinds:
+        topic = each.topic
+        at = f"{place(each)}: topic {topic.name}"
+        if topic.name in names:
+            yield f"{at}: name: all kinds of {names[topic.name]} land in bronze.{topic.name}: choose another"
+        if is_by_message(topic.where):
+            continue
+        first = by_fields.setdefault(topic.landing_name, topic)
+        if (topic.encoding, topic.envelope, topic.is_array) != (first.encoding, first.envelope, first.is_array):
+            yield f"{at}: where: {topic.where}: {first.name} reads payloads in another way: tell both by the message"
 
 
 def _changelogs(pipeline: Pipeline) -> Iterator[Entity]:
@@ -293,6 +310,7 @@ def _twice(pipeline: Pipeline, place: Place) -> Iterator[str]:
             yield f"{place(claimant)}: {name}: the lakehouse itself has a table of this name: choose another"
     yield from topics_twice(pipeline, place)
     yield from _kinds_twice(of_topics, place)
+    yield from _kinds_mixed(of_topics, place)
     yield from _claimed_twice([(name, claimant, place(claimant), "table") for name, claimant in tables])
     yield from _claimed_twice(
         [

@@ -1,6 +1,7 @@
 """Which topics of Pulsar a declared topic stands for: the one that it names, several, or those that match a pattern."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from pulsar_lakehouse.contracts.topics import SYSTEM, Topic
@@ -25,6 +26,16 @@ def topics_in_pulsar(topic: Topic, endpoint: Endpoint, settings: Settings) -> tu
         there = (f"persistent://{namespace}/{each}" for each in topic_names(namespace, endpoint, settings))
         names = tuple(each.removeprefix(f"persistent://{own}/") for each in there if topic.lands(each, own))
     return tuple(replace(topic, topic=name) for name in names)
+
+
+def by_name(topics: Iterable[Topic]) -> dict[str, Topic]:
+    """Each topic by its name: of several that are declared together, each by its own. A pattern has none."""
+    named = (each for each in topics if not isinstance(each.topic, re.Pattern))
+    return {
+        name: replace(each, topic=name) if each.is_several else each
+        for each in named
+        for name in (each.own_names if each.is_several else (each.name,))
+    }
 
 
 def topic_names(namespace: str, endpoint: Endpoint, settings: Settings) -> list[str]:

@@ -251,7 +251,7 @@ class Entity:
         some = self.ignore_null_updates or False
         others = [name for name in self.columns if name not in (*self.keys, *self.ordered_by)]
         by_name = [self.columns[name] for name in (*self.keys, *self.ordered_by)]
-        fixed = fingerprints([*by_name, self.occurred_at, self.topic.rows])
+        fixed = fingerprints([*by_name, self.occurred_at, self.topic.where, self.topic.rows])
         checks = of_mode(self.checks, Mode.QUARANTINE)
         called = [*(self.columns[name] for name in others), self.deleted_at, *(each.sql for each in checks.values())]
         return {
@@ -326,6 +326,11 @@ class Entity:
             raise ConfigurationError(
                 f"{self.name}: key {', '.join(self.keys)}: must be the arguments of the service, in their order: "
                 f"{', '.join(arguments)}"
+            )
+        if not self.expires and self.deleted_at != "NULL":
+            raise ConfigurationError(
+                f"{self.name}: deleted_at: facts would wait for what a service says is deleted, and it is asked once: "
+                "leave it out, and make it a column, or say how long answers hold with cache_days of the service"
             )
         if self.expires:
             ends = f"message.event_time + INTERVAL {service.cache_days} DAYS"

@@ -77,7 +77,7 @@ def reason_of(error: PySparkException) -> str:
     reason, _, _ = str(error).strip().partition(";")
     line = re.sub(r"\s+SQLSTATE.*", "", " ".join(reason.split()))
     unknown = re.search(r"UNRESOLVED_ROUTINE.*? routine `(\w+)`", line)
-    return f"{line}{did_you_mean(unknown[1], DECLARED)}" if unknown else line
+    return f"{line.rstrip('.')}{did_you_mean(unknown[1], DECLARED)}" if unknown else line
 
 
 def told_with(line: str, values: Mapping[str, Column]) -> Column:

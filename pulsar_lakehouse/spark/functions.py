@@ -60,7 +60,7 @@ class Function:
     def fingerprint(self) -> str:
         """Differs if the function does: its types, its source, and what that uses of its module and the project."""
         kinds = [*(each.dataType.simpleString() for each in self.arguments), self.returns.simpleString()]
-        parts = [*kinds, str(self.is_aggregate), *_sources(self.file, self.call.__name__)]
+        parts = [*kinds, str(self.is_aggregate), *_sources(self.file, {self.call.__name__}, {self.file})]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -103,9 +103,10 @@ def calls_in(sql: str) -> Iterator[Call]:
         if token.start < end or function is None or is_field or after.token_type is not TokenType.L_PAREN:
             continue
         if around := _around_arguments(tokens[at + 1 :]):
-            parts = [sql[one.end + 1 : other.start].strip() for one, other in pairwise(around)]
+            # Ends of lines stay: they end comments, and errors tell lines.
+            parts = [sql[one.end + 1 : other.start].strip(" ") for one, other in pairwise(around)]
             end = around[-1].end + 1
-            yield Call(function, [] if parts == [""] else parts, token.start, end)
+            yield Call(function, parts if "".join(parts).strip() else [], token.start, end)
 
 
 def _around_arguments(tokens: Sequence[Token]) -> list[Token]:
@@ -228,20 +229,28 @@ def _send_source_of(module: str) -> None:
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
-def _sources(file: Path, name: str) -> Iterator[str]:
-    """The statements of a module that a function needs, without comments and docstrings, and the modules they import.
+def _sources(file: Path, names: set[str], read: set[Path]) -> Iterator[str]:
+    """The statements of a module that names need, without comments and docstrings, and the modules that they import.
 
-    Modules are those of the project: for others, only the import is there.
+    Modules are those of the project, each once: `read` are known already. Of libraries, only the import is there.
     """
     statements = ast.parse(file.read_bytes()).body
-    wanted, needed = {name}, list[ast.stmt]()
+    wanted, needed = {*names, "*"}, list[ast.stmt]()
     while found := [each for each in statements if each not in needed and wanted & _bound(each)]:
         needed += found
         wanted |= {node.id for each in found for node in ast.walk(each) if isinstance(node, ast.Name)}
     for each in sorted(needed, key=statements.index) or statements:  # a function within another needs all
         yield ast.unparse(_without_docstrings(each))
-        for other in _imported(each, file.parent):
-            yield ast.unparse(_without_docstrings(ast.parse(other.read_bytes())))
+        yield from _of_imported(each, file.parent, read)
+
+
+def _of_imported(tree: ast.AST, folder: Path, read: set[Path]) -> Iterator[str]:
+    """The modules of the project that are imported anywhere in it, and those that these import in turn."""
+    for other in (file for node in ast.walk(tree) for file in _imported(node, folder) if file not in read):
+        read.add(other)
+        module = ast.parse(other.read_bytes())
+        yield ast.unparse(_without_docstrings(module))
+        yield from _of_imported(module, folder, read)
 
 
 def _bound(statement: ast.stmt) -> set[str]:
@@ -249,26 +258,32 @@ def _bound(statement: ast.stmt) -> set[str]:
     match statement:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return {statement.name}
-        case ast.Import() | ast.ImportFrom():
-            return {(each.asname or each.name).partition(".")[0] for each in statement.names}
-        case ast.Expr():  # such as NAMES.append("x")
-            return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return names | {node.name for node in ast.walk(statement) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        case ast.Assign() | ast.AnnAssign() | ast.AugAssign():  # such as NAMES["x"] = 1
+            changed = [node for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store)]
+            return {node.id for each in changed for node in ast.walk(each) if isinstance(node, ast.Name)}
+    found = set[str]()  # such as NAMES.append("x"), or an import, within `try` or not
+    for node in ast.walk(statement):
+        match node:
+            case ast.Name():
+                found.add(node.id)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.Import() | ast.ImportFrom():
+                found |= {(each.asname or each.name).partition(".")[0] for each in node.names}
+    return found
 
 
-def _imported(statement: ast.stmt, folder: Path) -> Iterator[Path]:
-    """The modules of the project that a statement imports."""
-    match statement:
-        case ast.ImportFrom(module=str(module), level=level) if level or module.partition(".")[0] == DECLARATIONS:
-            names = [module.removeprefix(f"{DECLARATIONS}.")]
-        case ast.ImportFrom(level=1) | ast.ImportFrom(module="declarations"):
-            names = [each.name for each in statement.names]
+def _imported(node: ast.AST, folder: Path) -> Iterator[Path]:
+    """The modules of the project that an import names: what it imports from a module may be one, too."""
+    match node:
+        case ast.ImportFrom(module=module, level=level) if level or str(module).partition(".")[0] == DECLARATIONS:
+            names = [module or "", *(".".join(filter(None, (module, each.name))) for each in node.names)]
         case ast.Import():
-            names = [each.name.removeprefix(f"{DECLARATIONS}.") for each in statement.names]
+            names = [each.name for each in node.names if each.name.partition(".")[0] == DECLARATIONS]
         case _:
             return
-    yield from (file for name in names if (file := folder / f"{name}.py").is_file())
+    paths = (name.removeprefix(f"{DECLARATIONS}.").replace(".", "/") for name in names)
+    yield from (file for path in paths if (file := folder / f"{path}.py").is_file())
 
 
 def _without_docstrings(tree: ast.AST) -> ast.AST:

@@ -1,5 +1,6 @@
 """What lands of a service that answers by HTTP: each answer once, whatever it does between them."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,13 +9,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pulsar_lakehouse.bronze import services
-from pulsar_lakehouse.bronze.services import ServiceLanding
+from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.inspection.query import query
@@ -137,10 +139,69 @@ def test_a_function_that_blocks_is_told(own: Lake, monkeypatch: pytest.MonkeyPat
     async def geocode(address: str) -> None:
         time.sleep(4)
 
+    monkeypatch.setattr(services, "ASK_SECONDS", 0.5)
     monkeypatch.setattr(services, "BLOCKED_SECONDS", 0.5)
-    blocked = Service(geocode, returns="city STRING", timeout="1 second", retries=0)
-    with pytest.raises(SourceError, match="service geocode: blocks"):
-        landing(own, blocked, ["a"])(Permit())
+    blocked, keys = Service(geocode, returns="city STRING", timeout="1 second", retries=0), ["a", "b"]
+    with pytest.raises(SourceError, match="service geocode: 2 keys have no answer: a service blocks: call nothing in"):
+        landing(own, blocked, keys)(Permit())
+    assert services.is_left_alone(own.settings, blocked, keys)
+
+
+def test_a_function_that_can_not_be_stopped_or_told_fails_alone(own: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on when it is cancelled; its error has no text; it raises what ends a task, or a process."""
+    is_over = asyncio.Event()
+
+    class WordlessError(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    async def geocode(address: str) -> dict[str, str]:
+        while address == "goes on" and not is_over.is_set():
+            with suppress(asyncio.CancelledError):
+                await is_over.wait()
+        if address in raised:
+            raise raised[address]
+        return {"city": address}
+
+    raised = {"wordless": WordlessError(), "cancelled": asyncio.CancelledError(), "exit": SystemExit(1)}
+    monkeypatch.setattr(services, "BLOCKED_SECONDS", 0.0)
+    stubborn = Service(geocode, returns="city STRING", timeout="1 second", retries=0, rate=1000)
+    asked = landing(own, stubborn, ["goes on", *raised, "good"])
+    with pytest.raises(SourceError, match="service geocode: 4 keys have no answer: ") as error:
+        asked(Permit())
+    is_over.set()
+    assert (error.value.landed, [key for key, _ in kept(own.settings)]) == (1, ["good"])
+    assert asked.pauses.keys() == {"goes on", *raised}
+
+
+def test_calls_are_not_repeated_when_time_is_over(own: Lake, server: Geocoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "ASK_SECONDS", 0.5)
+    began = time.monotonic()
+    with pytest.raises(SourceError, match="fails has no answer: HTTPStatusError"):
+        landing(own, geocode_at(server.url, retries=100), ["fails"])(Permit())
+    assert time.monotonic() - began < 5
+
+
+def test_a_key_that_fails_keeps_no_others_waiting(own: Lake, server: Geocoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round has time for some keys. It is left alone once all others have an answer."""
+    monkeypatch.setattr(services, "ASK_SECONDS", 0.3)
+    keys, rounds = ["fails", *(f"n{number}" for number in range(9))], 0
+    service = geocode_at(server.url, rate=20, retries=0)
+    asked = landing(own, service, keys)
+    while not services.is_left_alone(own.settings, service, asked.unanswered()) and rounds < 9:
+        rounds += 1
+        with suppress(SourceError):
+            asked(Permit())
+    assert (asked.unanswered(), 1 < rounds < 9) == (["fails"], True)
+
+
+def test_the_rate_holds_from_round_to_round(own: Lake, server: Geocoder) -> None:
+    keys = ["n1"]
+    asked = landing(own, geocode_at(server.url, rate=2), keys)
+    asked(Permit())
+    keys.append("n2")
+    asked(Permit())
+    assert server.times[1] - server.times[0] > 0.45
 
 
 def test_asking_ends_when_the_step_does(own: Lake, server: Geocoder) -> None:
@@ -153,7 +214,7 @@ def test_asking_ends_when_the_step_does(own: Lake, server: Geocoder) -> None:
 
 KILLED = """
 import sys
-from pulsar_lakehouse.bronze.services import ServiceLanding
+from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.tables.lake import Lake
@@ -192,3 +253,11 @@ def test_what_was_kept_is_never_asked_again_though_the_process_is_killed(own: La
             break
     landed = [key for key, _ in kept(own.settings)]
     assert (landed, killed > 0) == (sorted(keys), True)
+
+
+def test_only_what_failed_is_left_alone_by_other_processes(own: Lake, server: Geocoder) -> None:
+    service = geocode_at(server.url, retries=0)
+    with pytest.raises(SourceError):
+        landing(own, service, ["fails"])(Permit())
+    assert is_left_alone(own.settings, service, ["fails"])
+    assert not is_left_alone(own.settings, service, ["fails", "Rua A 1"])

@@ -109,7 +109,7 @@ def test_the_environment_wins_over_the_file(lakehouse: Command, monkeypatch: pyt
         (["produce", "--rate", "0/s"], "--rate 0/s", "1000/s"),
         (["produce", "seed=eight"], "seed=eight", "integer"),
         (["produce", "malformed=2"], "malformed=2", "less than or equal to 1"),
-        (["demo", "--domain", "bank"], "--domain bank", "favorites, inventory, ledger, shop"),
+        (["demo", "--domain", "bank"], "--domain bank", "favorites, inventory, ledger, payments, shop"),
     ],
 )
 def test_a_wrong_argument(lakehouse: Command, arguments: list[str], place: str, part: str) -> None:

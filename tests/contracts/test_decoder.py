@@ -123,6 +123,15 @@ def test_old_avro_records_are_resolved_with_the_newest_schema() -> None:
     }
 
 
+def test_a_record_takes_nothing_of_the_newest_schema_of_another_kind() -> None:
+    own = record({"name": "id", "type": "long"}, name="Ship")
+    other = record({"name": "id", "type": "long"}, {"name": "speed", "type": "long", "default": 9}, name="Car")
+    schemas = schema("AVRO", own), schema("AVRO", other, version=1, at=5)
+    for where, found in (("", {"id": 1, "speed": 9}), ("speed IS NULL", {"id": 1})):
+        topic = Topic("ships", "id BIGINT, speed BIGINT", where=where, encoding=Encoding.AVRO, schemas=schemas)
+        assert decoded(topic, in_avro(own, {"id": 1})) == found
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "ddl", "found"),
     [

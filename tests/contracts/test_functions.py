@@ -88,6 +88,10 @@ def functions() -> Iterator[None]:
     [
         ("upper(site(email))", []),
         ("site(email, 2)", ["site(email, 2): site takes 1, email, and not 2 arguments"]),
+        (
+            "site(email -- of a person\n, 2)",
+            ["site(email -- of a person , 2): site takes 1, email, and not 2 arguments"],
+        ),
         ("site()", ["site(): site takes 1, email, and not 0 arguments"]),
         ("spread(price)", ["spread(price): spread is an aggregate, which only the SELECT of a SQL table can have"]),
         ("site(drawn(1))", ["drawn(1): drawn is declared with deterministic=False: it is kept"]),

@@ -100,6 +100,11 @@ def test_cache_days_say_when_an_answer_is_deleted_and_leave_checks_on() -> None:
         ('returns="lat DOUBLE", timeout="5"', "address: str", "geocode: timeout: 5: must be a time such as 2 "),
         ('returns="lat DOUBLE", retries=-1', "address: str", "geocode: retries: -1: must be 0 or more"),
         ('returns="lat DOUBLE", rate=0', "address: str", "geocode: rate: 0: must be more than 0 calls per "),
+        (
+            'returns="lat DOUBLE", rate=float("nan")',
+            "address: str",
+            "geocode: rate: nan: must be more than 0 calls ",
+        ),
         ('returns="lat DOUBLE", rate="1"', "address: str", "geocode: rate: 1: must be a whole number or a float"),
         (
             'returns="lat DOUBLE", cache_day=1',
@@ -138,6 +143,10 @@ def test_a_function_that_is_not_async_is_refused() -> None:
     ("more", "line"),
     [
         ({"sequence_by": "lat"}, "geocode: sequence_by: an answer of a service is whole, and the newest one counts: "),
+        (
+            {"deleted_at": "now()"},
+            "geocode: deleted_at: facts would wait for what a service says is ",
+        ),
         ({"columns": "upper(address) AS address, lat"}, "geocode: key address: must be the arguments of the service"),
     ],
 )

@@ -12,6 +12,7 @@ from pulsar_lakehouse.pipeline.loading import load, pipeline_of
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.pulsar.topic_names import by_name
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_topics, read
@@ -32,8 +33,9 @@ def lake_of(domain: str, settings: Settings, endpoint: Endpoint, home: Path) -> 
 
 def send(phase: Phase, endpoint: Endpoint, project: Settings) -> dict[str, list[Message]]:
     """Send a phase of a workload. Returns its messages by topic."""
-    messages = {topic.name: list(phase(topic.name)) for topic in pipeline_of(project).topics}
-    produce([(topic, messages[topic.name]) for topic in pipeline_of(project).topics], endpoint, project)
+    topics = by_name(pipeline_of(project).topics)
+    messages = {name: list(phase(name)) for name in topics}
+    produce([(topic, messages[name]) for name, topic in topics.items()], endpoint, project)
     return messages
 
 

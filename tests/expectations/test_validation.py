@@ -1,13 +1,17 @@
 """Each kind of rule, where it passes and where it fails: only TRUE passes."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
 
+from pulsar_lakehouse import function
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations import report
 from pulsar_lakehouse.expectations.results import RESULTS, Result, last_validated
@@ -29,10 +33,24 @@ from pulsar_lakehouse.expectations.suites import (
 from pulsar_lakehouse.expectations.validation import validate
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.spark.functions import declare
 from pulsar_lakehouse.tables import reading
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home
+
+
+@function("name STRING", returns="INT")
+def letters_of(name: pa.StringArray) -> pa.Array:
+    return pc.utf8_length(name)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def functions() -> Iterator[None]:
+    declare([letters_of])
+    yield
+    declare([])
+
 
 COLUMNS = "id BIGINT, name STRING, price DOUBLE"
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -46,6 +64,10 @@ RULES: dict[Rule, tuple[str, str]] = {
     each_row("is_false_of_one", "price > 0"): ("failed", '1 of 3 rows, such as {"id":2,"price":-1.0}'),
     each_row("is_null_of_one", "name != 'ham'"): ("failed", '1 of 3 rows, such as {"id":2}'),
     each_row("is_no_markup", "name IS NULL OR name = 'pie'"): (
+        "failed",
+        '1 of 3 rows, such as {"id":2,"name":"<b>cake',
+    ),
+    each_row("calls_a_function", "name IS NULL OR letters_of(name) < 9"): (
         "failed",
         '1 of 3 rows, such as {"id":2,"name":"<b>cake',
     ),

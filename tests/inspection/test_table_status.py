@@ -1,6 +1,7 @@
 import json
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,16 @@ from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import own_home, own_topics
+
+
+def test_a_row_is_deleted_once_its_time_has_come(settings: Settings, tmp_path: Path) -> None:
+    project, now = own_home(settings, tmp_path), datetime.now(UTC)
+    past, future = now - timedelta(days=1), now + timedelta(days=1)
+    for times in ([past, None], [future, future], [past, future, None, past], [None]):
+        rows = pa.table({"deleted_at": pa.array(times, pa.timestamp("us", "UTC"))})
+        write_deltalake(project.table_path("silver.places"), rows, mode="append")
+    [found] = table_statuses(project)
+    assert found.deleted == 3
 
 
 def test_lag_is_the_age_of_the_first_commit_that_was_not_read(settings: Settings, tmp_path: Path) -> None:

@@ -56,12 +56,12 @@ def home(tmp_path: Path) -> Settings:
 
 def write(home: Settings, name: str, columns: Mapping[str, Any], rows: Sequence[Sequence[object]]) -> None:
     table = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], pa.schema(columns))
-    write_deltalake(home.table_path(name), table, mode="append")
+    write_deltalake(home.table_path(name), table, mode="append", schema_mode="merge")
 
 
-def wait_for(home: Settings, *keys: str) -> None:
-    rows = [([{"entity": "places", "key": key}, {"entity": "accounts", "key": "7"}],) for key in keys]
-    write(home, "quarantine.waiting_orders", {"missing": MISSING}, rows)
+def wait_for(home: Settings, *keys: str, since: datetime = NOW) -> None:
+    rows = [([{"entity": "places", "key": key}, {"entity": "accounts", "key": "7"}], since) for key in keys]
+    write(home, "quarantine.waiting_orders", {"missing": MISSING, "waiting_since": TIME}, rows)
 
 
 def answer(home: Settings, number: int, key: str, days_ago: float) -> None:
@@ -79,9 +79,11 @@ def test_without_tables_nothing_is_asked(home: Settings) -> None:
 
 def test_each_key_that_facts_wait_for_is_asked_once(home: Settings) -> None:
     wait_for(home, "a", "b", "a")
+    wait_for(home, "given up", since=NOW - timedelta(31))
     assert sorted(unanswered(home, DECLARED, PLACES)) == ["a", "b"]
     answer(home, 1, "a", 1)
     assert unanswered(home, DECLARED, PLACES) == ["b"]
+    assert sorted(unanswered(home, DECLARED, PLACES, again=True)) == ["b", "given up"]
     assert question(home, DECLARED, PLACES) == "places: 1 key has no answer"
 
 
@@ -112,6 +114,9 @@ def test_facts_in_gold_ask_for_what_they_lack_as_long_as_they_can_be_corrected(h
         (today, "found", {"zip": zip, "since": since}, {"zip": zip}),
         (old, "old", {"zip": zip, "since": since}, None),
     ]
+    gold = {**GOLD, "account": pa.struct({"zip": pa.int64()})}  # written before accounts had the column
+    write(home, "gold.enriched_orders", gold, [(today, "A, 1", {"zip": zip}, None)])
+    assert unanswered(home, DECLARED, PLACES) == []
     write(home, "gold.enriched_orders", GOLD, rows)
     [key] = unanswered(home, DECLARED, PLACES)
     assert (key, places.arguments_in(key)) == ('[10115,"A, 1","2026-01-31"]', [zip, "A, 1", since])

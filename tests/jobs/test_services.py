@@ -55,7 +55,7 @@ ADDRESSES = [
     "slow",
     None,
 ]
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOON = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)
 
 
 @pytest.fixture

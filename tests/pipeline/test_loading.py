@@ -312,7 +312,7 @@ def test_a_folder_without_declarations_is_none(tmp_path: Path) -> None:
 
 
 KINDS = """
-from pulsar_lakehouse import Entity, Topic
+from pulsar_lakehouse import Debezium, Entity, Topic
 
 A = Entity(topic=Topic("customers", "id BIGINT NOT NULL, kind STRING", topic="events", where="kind = 'c'"), key="id", columns="id")
 B = Entity(topic=Topic("stores", "id BIGINT NOT NULL, kind STRING", topic="events", where="kind = 's'"), key="id", columns="id")
@@ -332,6 +332,12 @@ def test_kinds_share_a_topic_and_its_table(tmp_path: Path) -> None:
         (", where=\"kind = 's'\"", "", "topic events: is the topic of {A}: choose another"),
         ("kind = 's'", "kind  = 'c'", "topic stores: where of events: kind = 'c': is that of {A}: choose another"),
         ('"stores"', '"customers"', "topic customers: name: customers: is that of {A}: choose another"),
+        ('"stores"', '"events"', "topic events: name: all kinds of events land in bronze.events: choose another"),
+        (
+            ", where=\"kind = 's'\"",
+            ", where=\"kind = 's'\", envelope=Debezium()",
+            "topic stores: where: kind = 's': customers reads payloads in another way: tell both by the message",
+        ),
     ],
 )
 def test_kinds_that_are_not_told_apart_are_refused(tmp_path: Path, given: str, instead: str, line: str) -> None:

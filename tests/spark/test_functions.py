@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_lakehouse import function
+from pulsar_lakehouse import Enrichment, Topic, function
+from pulsar_lakehouse.gold.enrichment.declaration import FIXED
 from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.spark.functions import DECLARED, calls_in, declare, with_calls
 from tests.pipeline.projects import VISITORS, project
@@ -35,7 +36,7 @@ def functions() -> Iterator[None]:
         ("upper( DOMAIN (email ) ) || Spread(a,b)", [("domain", ["email"]), ("spread", ["a", "b"])]),
         ("domain(concat(a, '),', b[0]))", [("domain", ["concat(a, '),', b[0])"])]),
         ("domain(domain(email))", [("domain", ["domain(email)"])]),
-        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person"])]),
+        ("domain /* the host */ (email -- of a person\n)", [("domain", ["email -- of a person\n"])]),
         ("domain()", [("domain", [])]),
         ("domain, t.domain(email), 'domain(email)', `domain`.x, subdomain(email)", []),
         ("domain(email", []),
@@ -55,15 +56,20 @@ def test_sql_without_calls_stays_as_it_is() -> None:
 MODULE = '''
 """The functions of this project."""
 import math
-from pulsar_lakehouse import function
+from pulsar_lakehouse import Enrichment, Topic, function
+from pulsar_lakehouse.gold.enrichment.declaration import FIXED
 
 NAMES = {"a": 1}
 OTHERS = []
 OTHERS.append(1)
+NAMES["b"] = 1
+for each in "cd":
+    NAMES.setdefault(each, 3)
 
 
 def helped(value):
     """It helps."""
+    from declarations import rates
     return NAMES.get(value), math.pi
 
 
@@ -96,12 +102,46 @@ def another(value):
         ("import math", "import cmath as math", True),
         ("NAMES.get(value)", "NAMES[value]", True),
         ('NAMES = {"a": 1}', 'NAMES = {"a": 1}\nNAMES.update(b=2)', True),
+        ('NAMES["b"] = 1', 'NAMES["b"] = 2', True),
+        ("setdefault(each, 3)", "setdefault(each, 4)", True),
     ],
 )
 def test_a_function_is_another_if_what_it_needs_is(tmp_path: Path, given: str, instead: str, is_another: bool) -> None:
     assert MODULE.count(given) == 1
     one, other = (
-        load(project(tmp_path / name, functions=text, visitors=VISITORS)).pipeline.functions[0].fingerprint
+        fingerprint(tmp_path / name, functions=text)
         for name, text in (("one", MODULE), ("other", MODULE.replace(given, instead)))
     )
     assert (one != other) is is_another
+
+
+RATES = """
+try:
+    from .euro import *
+except ImportError:
+    pass
+"""
+
+
+def fingerprint(folder: Path, *, functions: str = MODULE, euro: str = "EUR = 1.1") -> str:
+    files = {"functions": functions, "rates": RATES, "euro": euro, "visitors": VISITORS}
+    return load(project(folder, **files)).pipeline.functions[0].fingerprint
+
+
+def test_a_function_is_another_if_a_module_is_that_others_import(tmp_path: Path) -> None:
+    one, same = fingerprint(tmp_path / "one"), fingerprint(tmp_path / "same", euro="EUR = 1.1  # a rate")
+    assert (one == same, one == fingerprint(tmp_path / "other", euro="EUR = 1.2")) == (True, False)
+
+
+def test_a_function_that_makes_the_rows_or_tells_the_kind_of_facts_is_fixed_with_their_table() -> None:
+    fields = "id BIGINT NOT NULL, at TIMESTAMP NOT NULL, mails STRING"
+    facts = Enrichment(
+        topic=Topic("mails", fields, topic="all", where="domain(mails) = 'a.b'", rows="split(mails, ',')"),
+        columns="id, at, domain(row) AS domain",
+        keys=("id",),
+        event_time="at",
+        day="day",
+        lookups=(),
+    )
+    assert "functions" in FIXED
+    assert facts.definition["functions"] == f"function domain {domain.fingerprint}"

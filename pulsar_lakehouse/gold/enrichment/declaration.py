@@ -215,7 +215,7 @@ OWN_COLUMNS = (
 )
 """Columns that the enrichment adds to facts, so that no others can have these names. Its others begin with `_`."""
 
-FIXED = ("keys", "day", "where", ROWS)
+FIXED = ("keys", "day", "functions", "where", ROWS)
 """What can't change while gold exists: duplicates were found by these keys, its files are of one day each, and its
 facts are of these messages and have the places of these rows."""
 
@@ -310,15 +310,17 @@ class Enrichment:
     def definition(self) -> dict[str, str]:
         """What the rows of gold are made from, by name. `FIXED` are the names that only a new table can change."""
         checks = of_mode(self.checks, Mode.QUARANTINE)
+        fixed = fingerprints([self.topic.where, self.topic.rows])
         return {
             "keys": ", ".join(self.keys),
             "day": self.day,
             "event_time": self.event_time,
+            **({"functions": ", ".join(f"{name} {each}" for name, each in fixed.items())} if fixed else {}),
             **self.topic.definition,
             **{f"field {each.name}": type_name(each.dataType) for each in self.topic.fields},
             **{f"column {name}": sql for name, sql in self.columns.items()},
             **{f"check {name}": check.sql for name, check in checks.items()},
-            **fingerprints([*self.columns.values(), self.topic.rows, *(check.sql for check in checks.values())]),
+            **fingerprints([*self.columns.values(), *(check.sql for check in checks.values())]),
             **{what: sql for join in self.joins for what, sql in join.definition.items()},
         }
 

@@ -1,0 +1,1 @@
+"""What lands for the payments, and the tables that are made from it."""
