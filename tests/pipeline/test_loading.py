@@ -299,7 +299,7 @@ def test_kinds_share_a_topic_and_its_table(tmp_path: Path) -> None:
         ('"stores"', '"events"', "topic events: name: all kinds of events land in bronze.events: choose another"),
         (
             ", where=\"kind = 's'\"",
-            ', where="kind = \'s\'", envelope=Debezium()',
+            ", where=\"kind = 's'\", envelope=Debezium()",
             "topic stores: where: kind = 's': customers reads payloads in another way: tell both by the message",
         ),
     ],
