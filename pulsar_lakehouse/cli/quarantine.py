@@ -21,8 +21,8 @@ from pulsar_lakehouse.jobs.quarantine import (
     malformed_by_reason,
     waiting_by_state,
 )
-from pulsar_lakehouse.jobs.retry_malformed import retry_changes, retry_facts
-from pulsar_lakehouse.jobs.steps import open_lake, require
+from pulsar_lakehouse.jobs.retry_malformed import release_moved, retry_changes, retry_facts
+from pulsar_lakehouse.jobs.steps import decodings, open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
 
@@ -124,10 +124,21 @@ def retry(
     topics = [each for each in pipeline.topics if can_decrypt and each.bronze_table in bronze]
     with open_lake(settings, writes=[*writes, *(each.bronze_table for each in topics)]) as lake:
         require(lake, [*writes, MALFORMED.name], made_by="run")
+        kinds = {
+            each.bronze_table: decodings(lake, each) for each in pipeline.with_kinds if each.bronze_table in bronze
+        }
         done = [
-            *(retry_changes(lake, entity, dry_run=dry_run) for entity in entities),
-            *(retry_facts(lake, enrichment, dry_run=dry_run) for enrichment in enrichments),
+            *(
+                retry_changes(lake, entity, dry_run=dry_run, kinds=kinds.get(entity.topic.bronze_table, ()))
+                for entity in entities
+            ),
+            *(
+                retry_facts(lake, facts, dry_run=dry_run, kinds=kinds.get(facts.topic.bronze_table, ()))
+                for facts in enrichments
+            ),
         ]
+        for of_topic in kinds.values():
+            release_moved(lake, of_topic, retried=[each.topic for each in done], dry_run=dry_run)
     what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
     for each in done:
         report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")

@@ -246,7 +246,10 @@ def _is_of_kind(topic: Topic) -> Column:
         return is_meant
     told = (where for _, where in topic.kinds if is_by_message(where))
     is_told = reduce(Column.__or__, map(_is_true, told), F.lit(False))
-    return is_meant | (F.col("_fields").isNull() & ~F.col("message.is_tombstone") & ~is_told)
+    is_unread = F.col("_fields").isNull() & ~F.col("message.is_tombstone")
+    if is_by_message(topic.where):  # of a batch that is encrypted, the properties are, too
+        is_unread = F.col("message.properties")[ENCRYPTION].isNotNull()
+    return is_meant | (is_unread & ~is_told)
 
 
 def _is_true(condition: str) -> Column:

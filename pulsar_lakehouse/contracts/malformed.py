@@ -43,3 +43,11 @@ def position_in(topic: Topic) -> Column:
     """Over such a table: the position of a row as other tables of its topic have it."""
     position = F.col("position").withField("row", F.col("row")) if topic.rows else F.col("position")
     return position.alias("position")
+
+
+def is_same_row(one: Column, other: Column, topic: Topic) -> Column:
+    """Whether two positions are of the same row, or of the same message if one of them is of it as a whole."""
+    if not topic.rows:
+        return one == other
+    is_whole = (one["row"] < 0) | (other["row"] < 0)
+    return (one.dropFields("row") == other.dropFields("row")) & (is_whole | (one["row"] == other["row"]))

@@ -104,7 +104,8 @@ class Topic:
     """SQL over the fields and the message that is TRUE of the messages that are meant, if the topic has several kinds:
     each is declared under a name of its own, with the same `topic` and its own fields. They land once, in the bronze
     table of the topic's name. A payload that can't be read, so that nothing but the message can tell its kind, belongs
-    to the first of those whose `where` uses fields. Messages of no kind stay in bronze, and are counted.
+    to the first of those whose `where` uses fields; one that is encrypted, else to the first. Messages of no kind stay
+    in bronze, and are counted.
     Tables that exist keep this SQL: to change it, `lakehouse rebuild` them.
     Example: `where="message.properties['type'] = 'refund'"`"""
     rows: str = ""
@@ -207,9 +208,10 @@ class Topic:
 
     @property
     def first_kind(self) -> bool:
-        """Whether it has the messages that nothing but their fields could tell, if these can't be read."""
-        by_fields = [where for _, where in self.kinds or ((self.name, self.where),) if not is_by_message(where)]
-        return self.where in by_fields[:1]
+        """Whether it has the messages that can't be read, so that nothing tells their kind."""
+        conditions = [where for _, where in self.kinds] or [self.where]
+        by_fields = [where for where in conditions if not is_by_message(where)]
+        return self.where == (by_fields or conditions)[0]
 
     @property
     def kind_names(self) -> tuple[str, ...]:

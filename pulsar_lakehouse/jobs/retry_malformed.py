@@ -1,16 +1,17 @@
 """Retry malformed messages: those that satisfy the contract, now that it was fixed, move to their tables."""
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.decryption import decrypt_landed, decrypted
+from pulsar_lakehouse.bronze.erasures import PARTS
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain, of_kind
-from pulsar_lakehouse.contracts.malformed import place_in, place_of, position_in
+from pulsar_lakehouse.contracts.malformed import is_same_row, place_in, place_of, position_in
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
@@ -39,22 +40,26 @@ class Retried:
     """How many of them satisfy the contract now."""
 
 
-def retry_changes(lake: Lake, entity: Entity, *, dry_run: bool) -> Retried:
+def retry_changes(lake: Lake, entity: Entity, *, dry_run: bool, kinds: Sequence[Decoding] = ()) -> Retried:
+    """Retry the malformed messages of an entity. `kinds` are all those of its topic, if it has several."""
     entity = as_written(lake, entity)
     if not dry_run:
         create_silver(lake, entity)
         decrypt_landed(lake, entity.topic)
     decode, place = partial(decode_changes, entity=entity), partial(merge_batch, lake, entity)
-    return _retry(lake, entity.decoding, decode, place, dry_run=dry_run)
+    outcome = _retry(lake, entity.decoding, decode, place, dry_run=dry_run)
+    return _with_others(lake, outcome, kinds, (decode, place), dry_run=dry_run) if kinds else outcome
 
 
-def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool) -> Retried:
+def retry_facts(lake: Lake, enrichment: Enrichment, *, dry_run: bool, kinds: Sequence[Decoding] = ()) -> Retried:
+    """Retry the malformed messages of facts. `kinds` are all those of their topic, if it has several."""
     enrichment = as_written(lake, enrichment)
     if not dry_run:
         create_gold(lake, enrichment)
         decrypt_landed(lake, enrichment.topic)
     decode, place = partial(decode_facts, enrichment=enrichment), partial(enrich_messages, lake, enrichment)
-    return _retry(lake, enrichment.decoding, decode, place, dry_run=dry_run)
+    outcome = _retry(lake, enrichment.decoding, decode, place, dry_run=dry_run)
+    return _with_others(lake, outcome, kinds, (decode, place), dry_run=dry_run) if kinds else outcome
 
 
 def _retry(
@@ -74,12 +79,15 @@ def _retry(
     held = malformed if topic.is_plain else _of_kind(malformed, messages, decoding)
     before = held.select(position_in(topic), F.col("reason").alias("before"))
     checked = messages.drop("position").transform(decode).transform(explain, decoding=decoding)
-    checked = checked.select("message.position", "reason", *(f"message.{name}" for name in SHOWN))
-    with cached(before.join(checked, on="position", how="inner" if topic.is_plain else "left")) as verdicts:
+    checked = checked.select(F.col("message.position").alias("_now"), "reason", *(f"message.{name}" for name in SHOWN))
+    # Of a message that is malformed as a whole now, no row leaves. One that is no more leaves, and its rows are placed.
+    is_same = F.col("position") == F.col("_now")
+    if topic.rows:
+        is_same = is_same_row(F.col("position"), F.col("_now"), topic) & (is_same | (F.col("_now.row") < 0))
+    joined = before.join(checked, on=is_same, how="inner" if topic.is_plain else "left").drop("_now")
+    with cached(joined) as verdicts:
         sound = verdicts.where("reason IS NULL").select(*place_of(F.col("position"), topic))
         outcome = Retried(topic=topic.name, malformed=malformed.count(), sound=sound.count())
-        if len(topic.kind_names) > 1:
-            outcome = _with_others(lake, outcome, decoding, landed, place, dry_run=dry_run)
         if dry_run:
             return outcome
         if not sound.isEmpty():
@@ -98,29 +106,63 @@ def _of_kind(malformed: DataFrame, messages: DataFrame, decoding: Decoding) -> D
     return malformed.join(kind, on="position", how="left_semi")
 
 
+def release_moved(lake: Lake, kinds: Sequence[Decoding], *, retried: Collection[str], dry_run: bool) -> int:
+    """Let malformed messages of a kind leave quarantine that are not of it any more, now that they can be read.
+
+    They must be of none but kinds that were `retried`, which have placed them. Returns how many these are.
+    """
+    others = [each.topic.name for each in kinds if each.topic.name not in retried]
+    is_placed = ~F.arrays_overlap("kinds", F.array(*map(F.lit, others)).cast("array<string>"))
+    with cached(_moved(lake, kinds).where(is_placed)) as gone:
+        counts = {row.topic: row["count"] for row in gone.groupBy("topic").count().collect()}
+        for name, number in counts.items() if not dry_run else ():
+            within = Within(F.col("held.topic") == name, {"topic": (name, name)})
+            how = Merge(on=["topic", "position"], within=within, delete=True)
+            of_name = gone.where(F.col("topic") == name).select("topic", "position")
+            lake.writing(number, gone).table(MALFORMED.name).merge(of_name, how)
+    return sum(counts.values())
+
+
+def _moved(lake: Lake, kinds: Sequence[Decoding]) -> DataFrame:
+    """The `topic` and `position` of malformed messages that are not of their kind, and the `kinds` that they are of."""
+    names = [each.topic.name for each in kinds]
+    malformed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic").isin(*names))
+    malformed = malformed.select("topic", "position").distinct()
+    bronze = lake.table(kinds[0].topic.bronze_table).pin().rows.withColumn("position", F.expr(POSITION_OF_MESSAGE))
+    messages = bronze.join(malformed, on="position", how="left_semi")
+    messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
+    bare = messages.drop("position")
+    tagged = [bare.transform(of_kind, decoding=each).withColumn("kind", F.lit(each.topic.name)) for each in kinds]
+    landed = messages.select("position", F.lit(None).cast("string").alias("kind"))
+    now = reduce(DataFrame.union, tagged, landed).groupBy("position").agg(F.collect_list("kind").alias("kinds"))
+    return malformed.join(now, on="position", how="inner").where(~F.array_contains("kinds", F.col("topic")))
+
+
 def _with_others(
     lake: Lake,
     outcome: Retried,
-    decoding: Decoding,
-    landed: DataFrame,
-    place: Callable[[DataFrame], None],
+    kinds: Sequence[Decoding],
+    steps: tuple[Transformation, Callable[[DataFrame], None]],
     *,
     dry_run: bool,
 ) -> Retried:
     """Counts malformed messages of other kinds that are of this one, now that they can be read, and places them."""
-    others = sorted({*decoding.topic.kind_names} - {decoding.topic.name})
-    is_other = F.col("topic").isin(*others)
-    malformed = lake.table(MALFORMED.name).pin().rows.where(is_other).select("position").distinct()
-    messages = landed.join(malformed, on="position", how="left_semi")
-    messages = messages.transform(partial(decrypted, files=lake.settings.pulsar.decryption_keys))
-    with cached(messages.drop("position").transform(of_kind, decoding=decoding)) as found:
+    decode, place = steps
+    position = F.expr(POSITION_OF_MESSAGE)
+    landed = lake.table(kinds[0].topic.bronze_table).pin().rows.withColumn("position", position)
+    moved = _moved(lake, kinds).where(F.array_contains("kinds", outcome.topic)).select("position").distinct()
+    with cached(moved) as found:
         number = found.count()
-        if number and not dry_run:
-            place(messages.join(found, on="position", how="left_semi").drop("position"))
-            within = Within(F.col("held.topic").isin(*others), {"topic": (others[0], others[-1])})
-            how = Merge(on=["position"], within=within, delete=True)
-            lake.writing(number, found).table(MALFORMED.name).merge(found, how)
-    return replace(outcome, malformed=outcome.malformed + number, sound=outcome.sound + number)
+        if not number:
+            return outcome
+        messages = landed.join(found, on="position", how="left_semi").drop("position")
+        decrypting = partial(decrypted, files=lake.settings.pulsar.decryption_keys)
+        checked = messages.transform(decrypting).transform(decode).where("reason IS NOT NULL")
+        message = F.struct(*(f"message.position.{part}" for part in PARTS))
+        sound = number - checked.select(message).distinct().count()
+        if not dry_run:
+            place(messages.transform(decrypting))
+    return replace(outcome, malformed=outcome.malformed + number, sound=outcome.sound + sound)
 
 
 def _note(lake: Lake, topic: Topic, places: DataFrame) -> None:

@@ -276,14 +276,14 @@ def reconcile_all(lake: Lake) -> list[Reconciliation]:
     with spinner("Comparing what landed with what the tables hold"):
         done = side_by_side(reconciliations)
         whole = [(topic, each) for topic, each in zip(pipeline.landed, done, strict=True) if not topic.where]
-        whole += [(topic, reconcile_kinds(lake, topic, _decodings(lake, topic))) for topic in pipeline.with_kinds]
+        whole += [(topic, reconcile_kinds(lake, topic, decodings(lake, topic))) for topic in pipeline.with_kinds]
         counted = [each for topic, each in zip(pipeline.landed, done, strict=True) if topic.where]
         counted += [with_erasures(lake, topic, with_compacted(lake, topic, each)) for topic, each in whole]
     sources = {each.name: each.source for each in pipeline.sources if isinstance(each.source, Source)}
     return [with_snapshot(lake, source, each) if (source := sources.get(each.topic)) else each for each in counted]
 
 
-def _decodings(lake: Lake, topic: Topic) -> list[Decoding]:
+def decodings(lake: Lake, topic: Topic) -> list[Decoding]:
     """How the kinds of a topic are decoded."""
     pipeline = pipeline_of(lake.settings)
     found = [as_written(lake, each).decoding for each in pipeline.entities]

@@ -11,7 +11,7 @@ from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_check
 from pulsar_lakehouse.contracts.checks import Mode, failed, of_mode, resolve, stop_if_failed
 from pulsar_lakehouse.contracts.decoding import JUDGED, MALFORMED, decode
 from pulsar_lakehouse.contracts.keys import key_text, key_values
-from pulsar_lakehouse.contracts.malformed import quarantine_malformed
+from pulsar_lakehouse.contracts.malformed import is_same_row, quarantine_malformed
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.limits import FEW
 from pulsar_lakehouse.silver.entity import FIXED, OCCURRED_AT, SNAPSHOT, UNAVAILABLE, Entity
@@ -85,8 +85,9 @@ def merge_batch(lake: Lake, entity: Entity, messages: DataFrame) -> None:
 
 def _quarantine(lake: Lake, entity: Entity, rejected: DataFrame) -> None:
     if entity.keeps_history:  # after a lost checkpoint, messages return that were merged under an older contract
-        merged = lake.table(entity.history.name).pin().rows.select(place(entity))
-        rejected = rejected.select("*", place(entity)).join(merged, on="_place", how="left_anti")
+        merged = lake.table(entity.history.name).pin().rows.select(place(entity).alias("_merged"))
+        is_merged = is_same_row(F.col("_place"), F.col("_merged"), entity.topic)
+        rejected = rejected.select("*", place(entity)).join(merged, on=is_merged, how="left_anti")
     quarantine_malformed(lake, entity.decoding, rejected)
 
 

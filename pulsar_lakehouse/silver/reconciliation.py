@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.contracts.malformed import position_in
-from pulsar_lakehouse.contracts.rows import landed_in
+from pulsar_lakehouse.contracts.decoding import MALFORMED, of_kind
+from pulsar_lakehouse.contracts.malformed import is_same_row, position_in
+from pulsar_lakehouse.contracts.rows import landed_in, units_of
 from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import decode_changes, place
@@ -31,10 +31,10 @@ def reconcile_entity(lake: Lake, entity: Entity) -> Reconciliation:
     """
     bronze, silver = (lake.table(name).read() for name in (entity.topic.bronze_table, entity.table.name))
     latest = silver.select(*entity.keys, F.col("sequence").alias("_latest"))
-    messages, by_status, in_quarantine = _counted(lake, entity, bronze, latest)
+    messages, by_status, in_quarantine, units = _counted(lake, entity, bronze, latest)
     counts = Counter({row.status: row.messages for row in by_status})
     purged = _purged(messages, latest, entity) if counts["not merged"] else 0
-    landed = landed_in(bronze, entity.decoding)
+    landed = landed_in(bronze, entity.decoding, units)
     is_once = counts.total() == landed.units
     # If some keys have more than one row, the joins have counted messages twice.
     is_other = entity.keeps_history and is_once and not _is_same_history(lake, entity, by_status)
@@ -59,18 +59,49 @@ def reconcile_entity(lake: Lake, entity: Entity) -> Reconciliation:
     )
 
 
-def _counted(lake: Lake, entity: Entity, bronze: DataFrame, latest: DataFrame) -> tuple[DataFrame, list[Row], int]:
-    """The decoded messages, their numbers by status, and how many are in quarantine."""
-    messages = bronze.transform(decode_changes, entity=entity)
+def _counted(
+    lake: Lake, entity: Entity, bronze: DataFrame, latest: DataFrame
+) -> tuple[DataFrame, list[Row], int, DataFrame | None]:
+    """The decoded messages, their numbers by status, how many are in quarantine, and their rows if they have many."""
+    messages, units = bronze.transform(decode_changes, entity=entity), None
+    messages = messages.select("*", _place_of(F.col("message.position")).alias("_place"))
     quarantined = lake.table(MALFORMED.name).read().where(F.col("topic") == entity.topic.name)
-    quarantined = quarantined.select(position_in(entity.topic), F.lit(True).alias("_is_quarantined"))
+    quarantined = quarantined.select(position_in(entity.topic)).select(_place_of(F.col("position")).alias("_place"))
+    if entity.topic.rows:  # the tables may be of an older contract
+        units = _units(lake, entity, bronze, messages, quarantined)
+        messages = messages.transform(_by_unit, units=units, entity=entity)
+    quarantined = quarantined.withColumn("_is_quarantined", F.lit(True))
     in_quarantine = quarantined.count()
     by_status = _by_status(messages, latest, quarantined, entity)
     if entity.keeps_history and in_quarantine != _count_rejected(by_status):
         history = lake.table(entity.history.name).read()
         messages = messages.transform(_as_merged, history=history, entity=entity)
         by_status = _by_status(messages, latest, quarantined, entity)
-    return messages, by_status, in_quarantine
+    return messages, by_status, in_quarantine, units
+
+
+def _place_of(position: Column) -> Column:
+    """A position as silver's sequence has it."""
+    return position.dropFields("partition")
+
+
+def _units(lake: Lake, entity: Entity, bronze: DataFrame, messages: DataFrame, quarantined: DataFrame) -> DataFrame:
+    known = quarantined.select(F.col("_place").alias("position"))
+    if entity.keeps_history:
+        merged = lake.table(entity.history.name).read().select(place(entity).alias("position"))
+        known = known.union(merged)
+    landed = bronze.transform(of_kind, decoding=entity.decoding).select(_place_of(F.col("position")).alias("position"))
+    return units_of(messages.select(F.col("_place").alias("position")), known, landed)
+
+
+def _by_unit(messages: DataFrame, *, units: DataFrame, entity: Entity) -> DataFrame:
+    """A row for each unit: the message's own, or that of the message as a whole, or NULL in all columns."""
+    unit, own = F.col("_unit"), F.col("_place")
+    is_own = is_same_row(unit, own, entity.topic) & ((unit == own) | (own["row"] < 0))
+    joined = (
+        units.withColumnRenamed("position", "_unit").join(messages, on=is_own, how="left").withColumn("_place", unit)
+    )
+    return joined.drop("_unit")
 
 
 def _is_same_history(lake: Lake, entity: Entity, by_status: Sequence[Row]) -> bool:
@@ -99,9 +130,9 @@ def _by_status(messages: DataFrame, latest: DataFrame, quarantined: DataFrame, e
         .otherwise("not merged")
     )
     joined = (
-        messages.select(*entity.keys, "sequence", "reason", "message.position")
+        messages.select(*entity.keys, "sequence", "reason", "_place")
         .join(latest, on=list(entity.keys), how="left")
-        .join(quarantined, on="position", how="left")
+        .join(quarantined, on="_place", how="left")
     )
     merged = F.when(F.col("reason").isNull() & F.col("_is_quarantined").isNull(), F.col("sequence"))
     numbers = (
@@ -119,11 +150,9 @@ def _count_rejected(by_status: Sequence[Row]) -> int:
 def _as_merged(messages: DataFrame, *, history: DataFrame, entity: Entity) -> DataFrame:
     """The messages. One that the history has is not rejected, and has the key and the sequence of its version there."""
     versions = history.select(place(entity), F.struct(*entity.keys, "sequence").alias("_version"))
-    version, joined = F.col("_version"), messages.select("*", place(entity)).join(versions, on="_place", how="left")
+    version, joined = F.col("_version"), messages.join(versions, on="_place", how="left")
     as_there = {name: F.coalesce(version[name], name) for name in (*entity.keys, "sequence")}
-    return joined.withColumns({"reason": F.when(version.isNull(), F.col("reason")), **as_there}).drop(
-        "_version", "_place"
-    )
+    return joined.withColumns({"reason": F.when(version.isNull(), F.col("reason")), **as_there}).drop("_version")
 
 
 def _purged(messages: DataFrame, latest: DataFrame, entity: Entity) -> int:

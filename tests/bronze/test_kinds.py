@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from pyspark.sql import functions as F
+
 from pulsar_lakehouse.bronze.kinds import reconcile_kinds
-from pulsar_lakehouse.contracts.decoding import Decoding, of_kind
+from pulsar_lakehouse.contracts.decoding import ENCRYPTION, Decoding, of_kind
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.tables.lake import Lake
@@ -54,3 +56,24 @@ def test_a_message_is_of_the_kinds_whose_where_is_true(lake: Lake, tmp_path: Pat
         accounted={"news": 2, "orders": 4, "refunds": 1, "returns": 2, "other": 2},
         problems=("1 messages are of several kinds: let the `where` of each exclude the others",),
     )
+
+
+def test_what_is_encrypted_is_of_a_kind_though_its_properties_are_too(lake: Lake, tmp_path: Path) -> None:
+    """If kinds are told by the message, only what is encrypted is of the first of them; the rest is of none."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    kinds = tuple((name, f"message.properties['of'] = '{name}'") for name in ("news", "orders"))
+    topics = [Topic(name, FIELDS, topic="shop", where=where, kinds=kinds) for name, where in kinds]
+    land_literally(own, [message("shop", b"?", key=None, place=place) for place in range(3)], [topics[0].landing])
+    encrypted, order = (F.create_map(F.lit(name), F.lit(text)) for name, text in ((ENCRYPTION, "{}"), ("of", "orders")))
+    with own.table("bronze.shop").changeable():
+        for place, properties in ((0, encrypted), (1, F.map_concat(encrypted, order))):
+            own.table("bronze.shop").delta.update(F.col("entry_id") == place, {"properties": properties})
+    bronze = own.table("bronze.shop").read()
+    found = {
+        topic.name: [
+            row.position.entry_id
+            for row in bronze.transform(of_kind, decoding=Decoding(topic=topic, columns="id")).collect()
+        ]
+        for topic in topics
+    }
+    assert found == {"news": [0], "orders": [1]}

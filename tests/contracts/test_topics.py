@@ -88,6 +88,12 @@ def test_the_first_kind_that_needs_fields_has_what_can_not_be_read() -> None:
     assert [*firsts] == [False, True, False]
 
 
+def test_the_first_kind_of_all_has_what_is_encrypted_if_none_needs_fields() -> None:
+    kinds = tuple((name, f"message.key = '{name}'") for name in ("news", "orders"))
+    firsts = (Topic(name, "kind STRING", topic="events", where=sql, kinds=kinds).first_kind for name, sql in kinds)
+    assert [*firsts] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("given", "line"),
     [

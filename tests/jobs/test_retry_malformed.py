@@ -20,6 +20,7 @@ from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs import retry_malformed as steps
@@ -235,6 +236,7 @@ def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_
         "parcels: 5 rows of 4 messages (1 without rows) landed = 3 enriched + 0 waiting + 0 duplicates + 0 discarded + "
         "2 malformed"
     )
+    assert reconcile_facts(own, FIXED).holds
     with crash_after(Write("append_missing", ACTIONS.name)), pytest.raises(RuntimeError):
         steps.retry_facts(own, FIXED, dry_run=False)
     assert steps.retry_facts(own, FIXED, dry_run=False).sound == 2
@@ -245,14 +247,22 @@ def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_
     assert reconcile_facts(own, FIXED).holds
     asked = read(own.settings, ACTIONS.name)
     assert sorted((row["position"]["entry_id"], row["row"]) for row in asked) == [(2, -1), (3, 1)]
+    stricter = parcels("STRING NOT NULL")
+    assert reconcile_facts(own, stricter).holds
+    assert backfill(own, stricter, Scope()).removed == 3
+    [whole] = read(own.settings, MALFORMED.name)
+    assert (whole["position"]["entry_id"], whole["row"]) == (2, -1)
+    left = [(row["id"], row["line"]) for row in read(own.settings, FIXED.gold_table)]
+    assert sorted(left) == [(0, 0), (0, 1), (2, 0), (2, 1)]
+    assert reconcile_facts(own, stricter).holds
 
 
 def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None:
-    """The payload of a refund could not be read, as if it were encrypted, and so counted as an order."""
+    """Payloads could not be read, as if they were encrypted, and so counted as customers."""
     own = Lake(lake.spark, own_home(lake.settings, tmp_path))
     fields = "id BIGINT NOT NULL, kind STRING, at TIMESTAMP_MILLIS NOT NULL"
-    conditions = (("orders", "kind = 'order'"), ("refunds", "kind = 'refund'"))
-    orders, refunds = (
+    conditions = tuple((name, f"kind = '{name}'") for name in ("customers", "orders", "refunds"))
+    declared = [
         Enrichment(
             topic=Topic(name, fields, topic="shop", where=where, kinds=conditions),
             columns="id, at",
@@ -262,14 +272,27 @@ def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None
             lookups=(),
         )
         for name, where in conditions
-    )
-    land_literally(own, [message("shop", b"encrypted", key=None)], [orders.topic.landing])
-    catch_up(own.settings, enriching(own, [orders, refunds]))
-    assert [row["topic"] for row in read(own.settings, MALFORMED.name)] == ["orders"]
-    readable = F.lit(json.dumps({"id": 7, "kind": "refund", "at": 0}).encode())
+    ]
+    landed = [message("shop", b"encrypted", key=None, place=place) for place in range(4)]
+    land_literally(own, landed, [declared[0].topic.landing])
+    catch_up(own.settings, enriching(own, declared))
+    assert [row["topic"] for row in read(own.settings, MALFORMED.name)] == ["customers"] * 4
+    readable = ({"id": 7, "kind": "refunds", "at": 0}, {"id": 8, "kind": "orders"}, {"id": 9, "kind": "news"})
     with own.table("bronze.shop").changeable():
-        own.table("bronze.shop").delta.update(set={"payload": readable})
-    assert [steps.retry_facts(own, each, dry_run=False).sound for each in (orders, refunds)] == [0, 1]
-    assert [row["id"] for row in read(own.settings, refunds.gold_table)] == [7]
-    assert read(own.settings, MALFORMED.name) == []
-    assert all(reconcile_facts(own, each).holds for each in (orders, refunds))
+        for place, each in enumerate(readable):
+            payload = F.lit(json.dumps(each).encode())
+            own.table("bronze.shop").delta.update(F.col("entry_id") == place, {"payload": payload})
+
+    def retried(*chosen: Enrichment) -> list[tuple[int, int]]:
+        kinds = [each.decoding for each in declared]
+        done = [steps.retry_facts(own, each, dry_run=False, kinds=kinds) for each in chosen]
+        steps.release_moved(own, kinds, retried=[each.topic for each in done], dry_run=False)
+        return [(each.malformed, each.sound) for each in done]
+
+    assert retried(declared[2]) == [(1, 1)]
+    assert [row["id"] for row in read(own.settings, declared[2].gold_table)] == [7]
+    assert retried(*declared) == [(2, 0), (1, 0), (0, 0)]
+    held = read(own.settings, MALFORMED.name)
+    assert sorted((row["topic"], row["position"]["entry_id"]) for row in held) == [("customers", 3), ("orders", 1)]
+    assert all(reconcile_facts(own, each).holds for each in declared)
+    assert retried(*declared) == [(1, 0), (1, 0), (0, 0)]

@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
-from pulsar_lakehouse.contracts.malformed import place_in, position_in, quarantine_malformed
+from pulsar_lakehouse.contracts.malformed import is_same_row, place_in, place_of, position_in, quarantine_malformed
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import BACKFILLS, Enrichment, Lookup, awaited_keys
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates
 from pulsar_lakehouse.gold.enrichment.events import bounded
@@ -39,7 +40,7 @@ from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.comparing import is_same
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
 from pulsar_lakehouse.spark.frames import cached
-from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.direct import Merge, Within, append_values
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.reading import rows_if_small
 
@@ -167,14 +168,14 @@ def _gathered(lake: Lake, enrichment: Enrichment, scope: Scope) -> Iterator[Work
     decoded = lake.table(enrichment.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=enrichment)
     placed = _placed(lake, enrichment, scope, (gold, waiting))
     landed = _landed(lake, enrichment, scope, decoded, placed)
-    with cached(landed) as facts, cached(facts.select("position").union(placed).distinct()) as touched:
+    with cached(landed) as facts, cached(_touched(facts, placed, decoded, (gold, waiting), enrichment)) as touched:
         in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
         number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
         if not number:
             yield None
             return
-        never, pruning = _without(placed, facts), pruning_filter(bounds, enrichment)
+        never, pruning = _without(touched, facts), pruning_filter(bounds, enrichment)
         yield Work(decoded, facts, in_gold, in_waiting, never, number, pruning)
 
 
@@ -193,7 +194,12 @@ def _decided(lake: Lake, enrichment: Enrichment, scope: Scope, work: Work) -> It
 
 
 def _write(lake: Lake, enrichment: Enrichment, work: Work, decided: Decided, *, is_changed: Column) -> None:
-    quarantine_malformed(lake, enrichment.decoding, _broken(work.decoded, work.never))
+    topic = enrichment.topic
+    broken = _broken(work.decoded, work.never, topic)
+    quarantine_malformed(lake, enrichment.decoding, broken)
+    if topic.rows:
+        with cached(broken.select("message.position")) as positions:
+            _remove_others(lake, enrichment, positions)
     remove(lake, [enrichment.gold_table, enrichment.waiting.name], decided.wrong.select("position"))
     write_difference(lake, enrichment, decided.wanted, work.pruning, is_changed=is_changed, at_once=True)
     few = lake.writing(decided.duplicates.count(), decided.duplicates)
@@ -207,6 +213,40 @@ def _placed(lake: Lake, enrichment: Enrichment, scope: Scope, tables: Sequence[D
     return reduce(DataFrame.union, meant).distinct()
 
 
+def _touched(
+    facts: DataFrame, placed: DataFrame, decoded: DataFrame, tables: Sequence[DataFrame], enrichment: Enrichment
+) -> DataFrame:
+    """The positions of landed and placed facts, and of all placed rows of messages that are malformed as a whole."""
+    touched = facts.select("position").union(placed).distinct()
+    if not enrichment.topic.rows:
+        return touched
+    broken = _broken(decoded, _without(placed, facts), enrichment.topic).select("message.position")
+    rows = reduce(DataFrame.union, (table.select("position") for table in tables))
+    return touched.union(_rows_of(broken, rows, enrichment.topic)).distinct()
+
+
+def _rows_of(broken: DataFrame, positions: DataFrame, topic: Topic) -> DataFrame:
+    """Those of the positions that are of rows of the messages that are broken as a whole."""
+    whole = broken.where("position.row < 0").withColumnRenamed("position", "_whole")
+    is_of = is_same_row(F.col("position"), F.col("_whole"), topic) & (F.col("position.row") >= 0)
+    return positions.join(whole, on=is_of, how="left_semi")
+
+
+def _remove_others(lake: Lake, enrichment: Enrichment, whole: DataFrame) -> None:
+    """Remove other rows of messages that are malformed as a whole now: duplicates, discarded and malformed ones."""
+    topic = enrichment.topic
+    for table in (enrichment.duplicates, enrichment.discarded):
+        with cached(_rows_of(whole, lake.table(table.name).pin().rows.select("position"), topic)) as rows:
+            remove(lake, [table.name], rows)
+    malformed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == topic.name)
+    with cached(_rows_of(whole, malformed.select(position_in(topic)), topic)) as rows:
+        if number := rows.count():
+            within = Within(F.col("held.topic") == topic.name, {"topic": (topic.name, topic.name)})
+            gone = rows.select(*place_of(F.col("position"), topic))
+            how = Merge(on=place_in(topic), within=within, delete=True)
+            lake.writing(number, rows).table(MALFORMED.name).merge(gone, how)
+
+
 def _with_places(facts: DataFrame, in_gold: DataFrame, in_waiting: DataFrame, enrichment: Enrichment) -> DataFrame:
     """Facts with their row in gold, as `_current`, and `_is_waiting`."""
     is_waiting = in_waiting.select("position", F.lit(True).alias("_is_waiting"))
@@ -217,11 +257,11 @@ def _with_places(facts: DataFrame, in_gold: DataFrame, in_waiting: DataFrame, en
     )
 
 
-def _broken(decoded: DataFrame, never: DataFrame) -> DataFrame:
+def _broken(decoded: DataFrame, never: DataFrame, topic: Topic) -> DataFrame:
     """The messages among the positions `never` that break today's contract."""
     positions = never.select(F.col("position").alias("_never"))
-    is_same = F.col("message.position") == F.col("_never")
-    return decoded.where("reason IS NOT NULL").join(positions, on=is_same).drop("_never")
+    is_broken = is_same_row(F.col("message.position"), F.col("_never"), topic)
+    return decoded.where("reason IS NOT NULL").join(positions, on=is_broken, how="left_semi")
 
 
 def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame, placed: DataFrame) -> DataFrame:
@@ -237,7 +277,8 @@ def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame
         facts = _without(facts, rows_if_small(lake.table(table.name).pin(), columns=["position"]))
     topic = enrichment.topic
     malformed = rows_if_small(lake.table(MALFORMED.name).pin(), columns=["topic", *place_in(topic)])
-    return _without(facts, malformed.where(F.col("topic") == topic.name).select(position_in(topic)))
+    held = malformed.where(F.col("topic") == topic.name).select(position_in(topic).alias("_held"))
+    return facts.join(held, on=is_same_row(F.col("position"), F.col("_held"), topic), how="left_anti")
 
 
 def _wrong(never: DataFrame, tables: Iterable[DataFrame]) -> DataFrame:

@@ -7,13 +7,14 @@ from functools import partial, reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.malformed import quarantine_malformed
+from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.malformed import is_same_row, position_in, quarantine_malformed
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from pulsar_lakehouse.gold.enrichment.events import REJECTED, Batch, facts_among, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import look_up
 from pulsar_lakehouse.gold.enrichment.writes import placed_keys, placed_of, pruning_filter, write_duplicates, write_new
 from pulsar_lakehouse.limits import FEW
-from pulsar_lakehouse.spark.frames import cached, of_keys
+from pulsar_lakehouse.spark.frames import cached
 from pulsar_lakehouse.tables.lake import Lake
 
 
@@ -62,8 +63,12 @@ def quarantine_rejected(batch: Batch) -> None:
 
 def _not_placed(batch: Batch, rejected: DataFrame) -> DataFrame:
     """The rejected messages that are in no table. The lowest ledger id among them limits the search."""
-    newer = F.col("position.ledger_id") >= F.lit(batch.summary.rejected_since)
-    tables = (batch.lake.table(name).pin().rows for name in batch.enrichment.places)
-    positions = reduce(DataFrame.union, (rows.where(newer).select("position") for rows in tables))
-    placed = of_keys(positions, rejected.select("position"))
-    return rejected.join(placed, on="position", how="left_anti")
+    newer, topic = F.col("position.ledger_id") >= F.lit(batch.summary.rejected_since), batch.enrichment.topic
+    tables = [batch.lake.table(name).pin().rows.where(newer).select("position") for name in batch.enrichment.places]
+    if topic.rows:  # then a message can be there in part
+        malformed = batch.lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == topic.name)
+        tables.append(malformed.where(newer).select(position_in(topic)))
+    is_placed = is_same_row(F.col("position"), F.col("_placed"), topic)
+    placed = reduce(DataFrame.union, tables).withColumnRenamed("position", "_placed")
+    placed = placed.join(rejected.select("position"), on=is_placed, how="left_semi")
+    return rejected.join(placed, on=is_placed, how="left_anti")

@@ -5,9 +5,9 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pulsar_lakehouse.contracts.decoding import MALFORMED, positions
+from pulsar_lakehouse.contracts.decoding import MALFORMED, of_kind, positions
 from pulsar_lakehouse.contracts.malformed import position_in
-from pulsar_lakehouse.contracts.rows import landed_in
+from pulsar_lakehouse.contracts.rows import landed_in, units_of
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.reconciliation import Reconciliation, fingerprint
 from pulsar_lakehouse.tables.lake import Lake
@@ -27,6 +27,9 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
     tables["malformed"] = lake.table(MALFORMED.name).read().where(F.col("topic") == enrichment.topic.name)
     accounted = {name: rows.select("position") for name, rows in tables.items()}
     accounted["malformed"] = tables["malformed"].select(position_in(enrichment.topic))
+    if enrichment.topic.rows:  # the tables may be of an older contract
+        messages = landed_messages.transform(of_kind, decoding=enrichment.decoding)
+        bronze = units_of(bronze, reduce(DataFrame.union, accounted.values()), messages)
     tagged = [rows.withColumn("status", F.lit(status)) for status, rows in {LANDED: bronze, **accounted}.items()]
     counted = (
         reduce(DataFrame.union, tagged)
@@ -38,14 +41,14 @@ def reconcile_facts(lake: Lake, enrichment: Enrichment) -> Reconciliation:
     landed, landed_print = rows.pop(LANDED), prints.pop(LANDED)
     equal = landed == sum(rows.values()) and landed_print == sum(prints.values())
     problems = () if equal else _problems(bronze, reduce(DataFrame.union, accounted.values()))
-    of_messages = landed_in(landed_messages, enrichment.decoding) if enrichment.topic.rows else None
-    if of_messages is None:
+    if not enrichment.topic.rows:
         return Reconciliation(topic=enrichment.topic.name, landed=landed, accounted=rows, problems=problems)
+    found = landed_in(landed_messages, enrichment.decoding, bronze)
     return Reconciliation(
         topic=enrichment.topic.name,
-        landed=of_messages.messages,
+        landed=found.messages,
         rows=landed,
-        empty=of_messages.empty,
+        empty=found.empty,
         accounted=rows,
         problems=problems,
     )
