@@ -14,6 +14,7 @@ from pulsar_lakehouse.expectations.scopes import NOTHING, WHOLE, rows_of, scope_
 from pulsar_lakehouse.expectations.suites import Kind, Rule, Suite, each_row
 from pulsar_lakehouse.inspection.table_status import TableStatus, table_statuses
 from pulsar_lakehouse.limits import VALIDATED_ROWS
+from pulsar_lakehouse.spark.functions import register
 from pulsar_lakehouse.spark.parallel import side_by_side
 from pulsar_lakehouse.spark.session import LITTLE_DATA
 from pulsar_lakehouse.tables.lake import Lake
@@ -61,6 +62,7 @@ class _State:
         self.lake, self.new_at, settings = lake, new_at, lake.settings
         self.quick = replace(lake, spark=lake.spark.newSession())
         """For tables of which little is read."""
+        register(self.quick.spark)
         for setting, value in LITTLE_DATA.items():
             self.quick.spark.conf.set(setting, value)
         self.statuses = {status.name: status for status in table_statuses(settings)}
