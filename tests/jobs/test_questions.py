@@ -1,7 +1,6 @@
 """The keys that a service is asked for, by what tables hold. No Spark is needed for it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
