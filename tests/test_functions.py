@@ -69,6 +69,9 @@ def test_the_project_of_the_page_does_what_it_says(project: Path) -> None:
         "[('unknown', 1, 50, 50), ('x', 3, 800, 200)]",
         "[('as', 6), ('usual', 3)]",
     ], done.stderr[-3000:]
+    validated = lakehouse(project, "validate", "gold.enriched_orders")
+    outcomes = "SELECT outcome FROM quality.results WHERE rule = 'note_is_short'"
+    assert lakehouse(project, "sql", outcomes, "--csv").stdout == "outcome\npassed\n", validated.stderr
     file = project / "declarations" / "functions.py"
     file.write_text(file.read_text().replace('raise ValueError("an address without @")', "return pc.utf8_lower(email)"))
     plan = json.loads(lakehouse(project, "plan", "--json").stdout)

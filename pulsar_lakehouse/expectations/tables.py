@@ -62,6 +62,7 @@ class _State:
         self.lake, self.new_at, settings = lake, new_at, lake.settings
         self.quick = replace(lake, spark=lake.spark.newSession())
         """For tables of which little is read."""
+        register(self.quick.spark)
         for setting, value in LITTLE_DATA.items():
             self.quick.spark.conf.set(setting, value)
         register(self.quick.spark)

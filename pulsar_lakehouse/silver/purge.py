@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.spark.declared_sql import value_of
+from pulsar_lakehouse.spark.declared_sql import merged_key
 from pulsar_lakehouse.spark.frames import cached
 from pulsar_lakehouse.tables.direct import Merge
 from pulsar_lakehouse.tables.lake import Lake
@@ -21,8 +21,8 @@ def purge(lake: Lake, entity: Entity, *, merges: Iterable[str] = ()) -> int:
     gone = rows.where(entity.is_expired(F.col("deleted_at"), F.col("sequence.publish_time")))
     for into in merges:
         [key] = entity.keys
-        survivors = rows.select(value_of(into).alias(key))
-        gone = gone.where(value_of(into).isNull()).join(survivors, on=key, how="left_anti")
+        survivor = merged_key(into, key, rows.schema[key].dataType)
+        gone = gone.where(survivor.isNull()).join(rows.select(survivor.alias(key)), on=key, how="left_anti")
     with cached(gone.select(*entity.keys)) as gone:
         if count := gone.count():
             lake.writing(count, gone).table(entity.table.name).merge(gone, Merge(on=entity.keys, delete=True))

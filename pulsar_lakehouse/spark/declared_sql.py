@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
-from pyspark.sql.types import BooleanType, NullType
+from pyspark.sql.types import BooleanType, DataType, NullType
 
 from pulsar_lakehouse.errors import DeclarationsError
 from pulsar_lakehouse.near import did_you_mean
@@ -37,6 +37,15 @@ def try_eval(value: Column) -> Column:
 def value_of(sql: str, *, given: str = "", spared: str = "") -> Column:
     """The value of declared SQL, which can call functions of the project: `with_calls` says what the others are."""
     return F.expr(with_calls(sql, given, spared))
+
+
+def merged_key(sql: str, key: str, kind: DataType) -> Column:
+    """The value of SQL that says which key a row was merged into; NULL where it fails, or the row has no key itself.
+
+    `kind` is the type of keys.
+    """
+    given = f"`{key}` IS NOT NULL"
+    return F.when(F.expr(given), try_eval(value_of(sql, given=given).cast(kind)))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from sqlglot import Token, TokenType, tokenize
 from sqlglot.errors import TokenError
 
+from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.terminal import shown
 
 DECLARATIONS = "declarations"
@@ -190,13 +191,17 @@ def _outcome(call: Call, given: str, spared: str) -> str:
 
 
 def register(spark: SparkSession) -> None:
-    """Make a session know the declared functions, under their names after `_`."""
+    """Make a session know the declared functions, under their names after `_`.
+
+    Raises ConfigurationError if one can't be sent to Spark's Python processes.
+    """
     if not DECLARED:
         return
+    from pyspark import cloudpickle
     from pyspark.sql.pandas.functions import arrow_udf  # declarations load no pyarrow
     from pyspark.sql.pandas.types import to_arrow_type
 
-    from pulsar_lakehouse.spark.calling import Caller
+    from pulsar_lakehouse.spark.calling import Caller, told
 
     _register_try(spark)
     for function in DECLARED.values():
@@ -208,6 +213,13 @@ def register(spark: SparkSession) -> None:
             timeout=function.timeout,
             is_aggregate=function.is_aggregate,
         )
+        try:
+            cloudpickle.dumps(caller)  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise ConfigurationError(
+                f"{function.at}: function {function.name}: can't be sent to Spark's processes: {told(error)}: "
+                "make in the function what it needs, such as a client or a lock"
+            ) from error
         outcome = T.StructType().add("value", function.returns).add("error", "string")
         calls = arrow_udf(caller.values, outcome)  # type: ignore[call-overload]
         spark.udf.register(f"_{function.name}", calls if function.is_deterministic else calls.asNondeterministic())

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
 from pulsar_lakehouse import Enrichment, Topic, function
+from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED
 from pulsar_lakehouse.pipeline.loading import load
 from pulsar_lakehouse.spark.functions import DECLARED, calls_in, declare, with_calls
@@ -20,6 +22,15 @@ def domain(email: object) -> object:
 @function("price DECIMAL(9, 2), pieces INT", returns="DOUBLE", aggregate=True)
 def spread(price: object, pieces: object) -> object:
     return price
+
+
+LOCK = Lock()
+
+
+@function("email STRING", returns="STRING")
+def locked(email: object) -> object:
+    with LOCK:
+        return email
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +62,13 @@ def test_sql_without_calls_stays_as_it_is() -> None:
     assert with_calls("upper(email)") == "upper(email)"
     DECLARED.clear()
     assert with_calls("domain(email)") == "domain(email)"
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_function_that_spark_can_not_have_is_told_with_its_place() -> None:
+    line = r"/test_functions.py:\d+: function locked: can't be sent to Spark's processes: TypeError: cannot pickle "
+    with pytest.raises(ConfigurationError, match=line):
+        declare([locked])
 
 
 MODULE = '''

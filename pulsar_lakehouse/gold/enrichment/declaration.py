@@ -19,7 +19,7 @@ from pulsar_lakehouse.contracts.types import type_name
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.silver.entity import Entity
-from pulsar_lakehouse.spark.declared_sql import try_eval, value_of
+from pulsar_lakehouse.spark.declared_sql import merged_key
 from pulsar_lakehouse.spark.functions import fingerprints
 from pulsar_lakehouse.tables.declared import POSITION, Table, made_from, sql_type
 
@@ -107,8 +107,7 @@ class Lookup:
     def merges_into(self, kind: DataType) -> Column:
         """Over the entity's columns: the value of `merged_into`, cast to the key's type `kind`."""
         assert self.merged_into is not None
-        given = f"`{self.key}` IS NOT NULL"
-        return F.when(F.expr(given), try_eval(value_of(self.merged_into, given=given).cast(kind)))
+        return merged_key(self.merged_into, self.key, kind)
 
     @property
     def key(self) -> str:

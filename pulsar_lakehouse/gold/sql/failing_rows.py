@@ -210,18 +210,24 @@ def _reason(parts: Sequence[tuple[str, exp.Expr]]) -> Column:
         used = (column.sql(DIALECT) for column in node.find_all(exp.Column))
         values = {each: F.expr(each).cast("string") for each in used}
         line = told_with(f"{name}: {node.sql(DIALECT, comments=False)} fails", values)
-        return F.coalesce(*map(F.expr, errors_in(node.sql(DIALECT, comments=False), "TRUE")), line)
+        return F.coalesce(*_errors(node), line)
 
     failures = [F.when(_tried({"value": node}).isNull(), told(name, node)) for name, node in parts]
     return F.concat_ws("; ", *failures)
+
+
+def _errors(node: exp.Expr) -> list[Column]:
+    """What the project's functions say that fail in an expression."""
+    return [F.expr(error) for error in errors_in(node.sql(DIALECT, comments=False), "TRUE")]
 
 
 def _reason_of_group(parts: Mapping[str, exp.Expr], statement: Statement) -> Column:
     """Which expressions fail on a group; empty if none."""
     written = {**statement.projections, "HAVING": statement.tree.args.get("having") or exp.true()}
 
-    def told(name: str) -> Column:
-        return F.lit(f"{name}: {written[name].unalias().sql(DIALECT, comments=False)} fails")
+    def told(name: str, node: exp.Expr) -> Column:
+        line = F.lit(f"{name}: {written[name].unalias().sql(DIALECT, comments=False)} fails")
+        return F.coalesce(*_errors(node), line)
 
-    failures = [F.when(_tried({"value": node}).isNull(), told(name)) for name, node in parts.items()]
+    failures = [F.when(_tried({"value": node}).isNull(), told(name, node)) for name, node in parts.items()]
     return F.concat_ws("; ", *failures)

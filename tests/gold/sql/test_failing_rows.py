@@ -248,7 +248,7 @@ def test_functions_fail_for_their_row_or_group(home: Home) -> None:
         [("A", 10, 13)],
         {
             '{"kind":null}': "function shout: ValueError: not said aloud",
-            '{"kind":"C"}': "middle: MIDDLE(pieces) fails",
+            '{"kind":"C"}': "function middle: ValueError: too many",
         },
     )
     home.remove("kind != 'a'")
