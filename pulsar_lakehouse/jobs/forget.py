@@ -22,7 +22,7 @@ from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQ
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.schemas import SCHEMAS, WRITER_SCHEMAS
 from pulsar_lakehouse.contracts.decoding import MALFORMED, positions
-from pulsar_lakehouse.contracts.malformed import position_in
+from pulsar_lakehouse.contracts.malformed import is_same_row, position_in
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.expectations.results import RESULTS
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment
@@ -42,6 +42,7 @@ from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.pulsar.topic_admin import request_compaction
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.merge import merge_batch
 from pulsar_lakehouse.spark.frames import cached, frame_of
 from pulsar_lakehouse.spark.session_settings import session_settings
 from pulsar_lakehouse.storage import has_tables
@@ -157,7 +158,9 @@ def forget(lake: Lake, pipeline: Pipeline, entity: Entity, key: str, *, now: boo
 
 
 def remove_requests(lake: Lake, keys: Keys) -> None:
-    """Remove the requests for backfills that name one of the keys."""
+    """Remove the requests for backfills that name one of the keys. Without facts, there are none."""
+    if not lake.table(BACKFILLS.name).exists():
+        return
     named = [(entity, key) for entity, of_entity in keys.items() for key in of_entity]
     gone = lake.spark.createDataFrame(named, "entity STRING, key STRING")
     _delete(lake, BACKFILLS.name, gone, "held.entity = gone.entity AND held.key = gone.key")
@@ -217,10 +220,18 @@ def complete(lake: Lake, pipeline: Pipeline, request: str) -> Path:
 
 
 def delete_erased(lake: Lake, pipeline: Pipeline) -> None:
-    """Delete all that was made from messages that were erased, or are to be erased."""
+    """Delete all that was made from messages that were erased, or are to be erased.
+
+    With the rows of a message go those of other keys: silver gets the state of these from the messages that are left.
+    """
     with spinner("Erasing"), cached(erased_messages(lake)) as gone:
         for place in _existing(lake, pipeline):
             _delete(lake, place.table, gone.where(F.col("bronze") == place.bronze), place.same)
+        touched = {row.bronze for row in gone.select("bronze").distinct().collect()}
+        for entity in pipeline.entities:
+            if entity.topic.rows and entity.topic.bronze_table in touched:
+                left = lake.table(entity.topic.bronze_table).pin().rows
+                merge_batch(lake, as_written(lake, entity), left)
 
 
 def _holding(lake: Lake, pipeline: Pipeline, topics: set[str]) -> list[str]:
@@ -261,7 +272,9 @@ def decide_again(lake: Lake, enrichment: Enrichment) -> None:
     placed = malformed.select(position_in(enrichment.topic))
     for name in enrichment.places:
         placed = placed.union(lake.table(name).pin().rows.select("position"))
-    left = landed.join(placed, on="position", how="left_anti").select("position.*")
+    placed = placed.withColumnRenamed("position", "_placed")
+    is_placed = is_same_row(F.col("position"), F.col("_placed"), enrichment.topic)
+    left = landed.join(placed, on=is_placed, how="left_anti").select("position.*")
     with cached(bronze.join(left, on=list(PARTS), how="left_semi")) as messages:
         if not messages.isEmpty():
             enrich_messages(lake, enrichment, messages)

@@ -123,7 +123,7 @@ def _by_status(messages: DataFrame, latest: DataFrame, quarantined: DataFrame, e
     """By status: the number of messages, and the number and fingerprint of the merged ones."""
     status = (
         F.when(F.col("reason").isNotNull(), "malformed")
-        .when(is_truncation(entity), TRUNCATIONS)
+        .when(is_truncation(entity) & F.col("sequence").isNotNull(), TRUNCATIONS)
         .when(F.col("sequence") == F.col("_latest"), "current")
         .when(F.col("_is_quarantined"), TO_BE_RETRIED)
         .when(F.col("sequence") < F.col("_latest"), "superseded")

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
 from pulsar_lakehouse.errors import ConfigurationError
@@ -25,11 +26,14 @@ from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.jobs.snapshots import create, refuse_lost, restore, snapshots
 from pulsar_lakehouse.jobs.steps import enriching, landing, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.produce import Message as Sent
 from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.pulsar.topic_admin import create_published
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.tables.declared import KEEP
 from pulsar_lakehouse.tables.lake import Lake
 from tests.lake import expected, land_literally, messages, own_home, own_topics, read, tables
@@ -265,3 +269,25 @@ def test_a_person_leaves_sql_topics_and_postgres_and_does_not_land_again(
     names = sorted(read(project, by_name.name), key=lambda row: row["name"])
     assert names == [{"name": "Ada", "orders": 2}, {"name": "Zaphod III", "orders": 1}]
     assert seen(sent(project, endpoint)) == gold(project)
+
+
+def test_other_keys_of_an_erased_message_have_the_state_that_older_messages_tell(lake: Lake, tmp_path: Path) -> None:
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    fields = "stores ARRAY<STRUCT<id: BIGINT, city: STRING>>"
+    stores = Entity(
+        topic=Topic("stores", fields, rows="stores"), key="id", columns={"id": "row.id", "city": "row.city"}
+    )
+    sent = [{1: "Bonn", 2: "Kiel"}, {1: "Ulm", 3: "Jena"}]
+    payloads = [{"stores": [{"id": id, "city": city} for id, city in each.items()]} for each in sent]
+    landed = [message("stores", each, key=None, when=place, place=place) for place, each in enumerate(payloads)]
+    land_literally(own, landed, [stores.topic])
+    pipeline = Pipeline(entities=(stores,), enrichments=(), sql_tables=())
+    catch_up(own.settings, merging(own, [stores]))
+    forget(own, pipeline, stores, "3", now=False)
+    assert sorted((row["id"], row["city"]) for row in read(own.settings, stores.table.name)) == [
+        (1, "Bonn"),
+        (2, "Kiel"),
+    ]
+    [version] = [row for row in read(own.settings, stores.history.name) if row["id"] == 1]
+    assert (version["city"], version["valid_until"]) == ("Bonn", None)
+    assert reconcile_entity(own, stores).holds

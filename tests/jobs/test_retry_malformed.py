@@ -27,6 +27,8 @@ from pulsar_lakehouse.jobs import retry_malformed as steps
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.silver.merge import merge_batch
 from pulsar_lakehouse.silver.reconciliation import reconcile_entity
 from pulsar_lakehouse.tables.lake import Lake
 from tests import oracle
@@ -255,6 +257,33 @@ def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_
     left = [(row["id"], row["line"]) for row in read(own.settings, FIXED.gold_table)]
     assert sorted(left) == [(0, 0), (0, 1), (2, 0), (2, 1)]
     assert reconcile_facts(own, stricter).holds
+
+
+def test_rows_of_an_entity_are_accounted_for_between_a_change_and_a_retry(lake: Lake, tmp_path: Path) -> None:
+    """The second message breaks the contract as a whole. Once it is stricter again, the rows stay."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    strict, relaxed = (
+        Entity(
+            topic=Topic("stores", f"stores ARRAY<STRUCT<id: BIGINT, city: {city}>>", rows="stores"),
+            key="id",
+            columns={"id": "row.id", "city": "row.city"},
+        )
+        for city in ("STRING NOT NULL", "STRING")
+    )
+    sent: list[dict[int, str | None]] = [{1: "Bonn", 2: "Kiel"}, {1: None, 3: "Jena"}]
+    payloads = [{"stores": [{"id": id, "city": city} for id, city in each.items()]} for each in sent]
+    landed = [message("stores", each, key=None, when=place, place=place) for place, each in enumerate(payloads)]
+    land_literally(own, landed, [strict.topic])
+    catch_up(own.settings, merging(own, [strict]))
+    told = "stores: 3 rows of 2 messages (0 without rows) landed = 2 current + 0 superseded + "
+    assert str(reconcile_entity(own, strict)) == f"{told}1 malformed"
+    assert str(reconcile_entity(own, relaxed)) == f"{told}0 malformed + 1 to be retried"
+    assert steps.retry_changes(own, relaxed, dry_run=False).sound == 1
+    assert read(own.settings, MALFORMED.name) == []
+    assert reconcile_entity(own, relaxed).holds
+    merge_batch(own, strict, own.table("bronze.stores").read())
+    assert read(own.settings, MALFORMED.name) == []
+    assert reconcile_entity(own, strict).holds
 
 
 def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None:
