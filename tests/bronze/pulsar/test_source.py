@@ -123,13 +123,18 @@ def test_offsets_made_from_rows_of_a_topic_without_partitions(topics: Topics) ->
     assert numbers(topics.read(topic, startingPosition=json.dumps(start))) == [2]
 
 
-def test_offsets_of_another_topic_are_refused(topics: Topics) -> None:
+def test_offsets_of_a_partition_that_is_not_there_are_refused(topics: Topics) -> None:
     topic = topics.create()
     with pytest.raises(PulsarSourceError) as error:
-        topics.plan(topic, startingPosition='{"persistent://public/default/other": "1:1"}')
-    assert str(error.value) == (
-        "startingPosition names persistent://public/default/other, which is not a partition of the topic"
-    )
+        topics.plan(topic, startingPosition=json.dumps({f"{topic}-partition-7": "1:1"}))
+    assert str(error.value) == f"startingPosition names {topic}-partition-7, which is not a partition of the topic"
+
+
+def test_offsets_of_a_topic_that_is_not_read_change_nothing(topics: Topics) -> None:
+    topic = topics.create()
+    topics.send_numbers(topic, range(3))
+    other = json.dumps({"persistent://public/default/other": "1:1"})
+    assert topics.plan(topic, startingPosition=other) == topics.plan(topic) != []
 
 
 def without_what_was_read(topics: Topics) -> tuple[str, str]:
