@@ -32,6 +32,9 @@ MALFORMED = Table(
 
 ROW = "row"
 """The element of the array, under which the SQL of columns has it if a message can have many rows."""
+PRUNING = ("spark.sql.optimizer.nestedSchemaPruning.enabled", "spark.sql.optimizer.expression.nestedPruning.enabled")
+"""Settings with which Spark reads only the fields of structs that are used. Above an `explode`, Spark 4.2 can lose one
+that is: INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND."""
 FAILS = "columns that fail"
 """A short reason, which `explain` replaces."""
 SOUND = "_broken IS NULL"
@@ -265,6 +268,8 @@ def _read_rows(messages: DataFrame, *, decoding: Decoding, are_readable: bool = 
     read = messages.transform(_read_kind, decoding=decoding)
     if not decoding.topic.rows:
         return read
+    for setting in PRUNING:
+        messages.sparkSession.conf.set(setting, "false")
     array = try_eval(F.struct(value_of(decoding.topic.rows, given=SOUND if are_readable else IS_PAYLOAD).alias("rows")))
     found = read.withColumn("_found", F.when(~F.col("message.is_tombstone"), array))
     if are_readable:

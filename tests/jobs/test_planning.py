@@ -51,7 +51,7 @@ CHECKED = Entity(
 TIMED = Entity(topic=Topic("timed", FIELDS), key="id", columns="id", occurred_at="at")
 TWICE = Entity(topic=Topic("twice", FIELDS), key="id", columns="id, named_struct('city', 1, 'City', id) AS home")
 MISTIMED = Entity(topic=Topic("mistimed", FIELDS), key="id", columns="id", occurred_at="happened")
-KIND = Entity(topic=Topic("kind", FIELDS, where="name"), key="id", columns="id")
+KIND = Entity(topic=Topic("kind", FIELDS, topic="kinds", where="name"), key="id", columns="id")
 EACH = Entity(topic=Topic("each", FIELDS, rows="name"), key="id", columns="id")
 """
 FACTS = f"""{IMPORTS}

@@ -194,7 +194,7 @@ OTHER_ROWS = "other rows: another FROM, JOIN, WHERE or GROUP BY"
         ([("size > 0", "size > 1")], [f"silver.stores: breaking: check size_is_there: size > 1 instead of size > 0 > {BEHIND_STATE}", f"gold.enriched_sales: breaking: lookup store: check size_is_there: size > 1 instead of size > 0 > {BEHIND_FACTS}"]),
         ([("price >= 0", "price > 0 OR price = 0")], [f"gold.enriched_sales: breaking: check price_is_an_amount: price > 0 OR price = 0 instead of price >= 0 > {BEHIND_FACTS}"]),
         ([('quarantine("price', 'warn("price')], [f"gold.enriched_sales: breaking: check price_is_an_amount: none instead of price >= 0 > {BEHIND_FACTS}"]),
-        ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", where="cents > 0"),')], [f"gold.enriched_sales: breaking: where: cents > 0 instead of none > {BEHIND_FACTS}"]),
+        ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", topic="shop-events", where="cents > 0"),')], [f"gold.enriched_sales: breaking: where: cents > 0 instead of none > {BEHIND_FACTS}"]),
         ([('soldAt TIMESTAMP NOT NULL"),', 'soldAt TIMESTAMP NOT NULL", rows="split(note, \',\')"),')], [f"gold.enriched_sales: breaking: rows of messages: split(note, ',') instead of none > {BEHIND_FACTS}"]),
         ([('keys=("id",)', 'keys=("id", "store_id")')], [f"gold.enriched_sales: breaking: keys: id, store_id instead of id > {BEHIND_FACTS}"]),
         ([('day="sale_date"', 'day="sold_on"')], [f"gold.enriched_sales: breaking: day: sold_on instead of sale_date > {BEHIND_FACTS}"]),

@@ -172,14 +172,14 @@ def shift(patch: pytest.MonkeyPatch, by: timedelta) -> None:
 def test_an_old_answer_is_asked_for_again_by_newer_facts_alone(
     lake: Lake, server: Geocoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer of 30 days ago stays with the facts of that time. A fact of tomorrow asks tomorrow."""
-    own, now, cache = project(lake, tmp_path), datetime.now(UTC), timedelta(days=30)
-    pipeline = declared(geocode_at(server.url, cache_days=30))
-    facts = [Fact(1, "counted", None, now), Fact(2, "counted", "counted", now + timedelta(days=31))]
+    """The answer of 10 days ago stays with the facts of that time. A fact of tomorrow asks tomorrow."""
+    own, now, cache = project(lake, tmp_path), datetime.now(UTC), timedelta(days=10)
+    pipeline = declared(geocode_at(server.url, cache_days=10))
+    facts = [Fact(1, "counted", None, now), Fact(2, "counted", "counted", now + timedelta(days=11))]
     run(own, pipeline, facts)
     assert tables(own.settings) == oracle.tables(facts, answers(own.settings), cache=cache)[:2]
     assert (server.calls, unanswered(own.settings, pipeline, pipeline.entities[0])) == (["counted"], [])
-    shift(monkeypatch, timedelta(days=31))
+    shift(monkeypatch, timedelta(days=11))
     run(own, pipeline)
     run(own, pipeline)
     expected = oracle.tables(facts, answers(own.settings), cache=cache)
