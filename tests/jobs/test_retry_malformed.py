@@ -275,7 +275,7 @@ def test_rows_of_an_entity_are_accounted_for_between_a_change_and_a_retry(lake: 
     landed = [message("stores", each, key=None, when=place, place=place) for place, each in enumerate(payloads)]
     land_literally(own, landed, [strict.topic])
     catch_up(own.settings, merging(own, [strict]))
-    told = "stores: 3 rows of 2 messages (0 without rows) landed = 2 current + 0 superseded + "
+    told = "stores: 3 rows of 2 messages landed = 2 current + 0 superseded + "
     assert str(reconcile_entity(own, strict)) == f"{told}1 malformed"
     assert str(reconcile_entity(own, relaxed)) == f"{told}0 malformed + 1 to be retried"
     assert steps.retry_changes(own, relaxed, dry_run=False).sound == 1
