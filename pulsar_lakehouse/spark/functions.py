@@ -86,7 +86,7 @@ def declare(functions: Iterable[Function]) -> None:
     DECLARED.clear()
     DECLARED.update(named)
     if DECLARED and SparkContext._active_spark_context is not None:
-        register(SparkSession.builder.getOrCreate())  # the active one may be that of a validation
+        register(SparkSession._instantiatedSession or SparkSession.active())  # the active one may be of a validation
 
 
 def calls_in(sql: str) -> Iterator[Call]:
