@@ -79,7 +79,7 @@ def project(lake: Lake, tmp_path: Path) -> Settings:
     project = own_home(lake.settings, tmp_path)
     land_literally(Lake(lake.spark, project), [*HIS, *OTHERS])
     follow(Lake(lake.spark, project))
-    given_up = ("discard", "orders", (0, 7, 6, 0), None, "ada", "Zaphod does not want it")
+    given_up = ("discard", "orders", (0, 7, 6, 0), None, "ada", "Zaphod does not want it", None)
     Lake(lake.spark, project).table(ACTIONS.name).append(lake.spark.createDataFrame([given_up], ACTIONS.ddl))
     catch_up(project, enriching(Lake(lake.spark, project), ENRICHMENTS))
     Lake(lake.spark, project).table(ORDERS.shadow).append(Lake(lake.spark, project).table(ORDERS.gold_table).read())

@@ -63,7 +63,7 @@ def made(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     land_literally(Lake(lake.spark, project), SECOND)
     follow(Lake(lake.spark, project))
     places = [(0, 7, line, 0) for line in DISCARDED]
-    rows = [("discard", "orders", place, None, "ada", None) for place in places]
+    rows = [("discard", "orders", place, None, "ada", None, None) for place in places]
     Lake(lake.spark, project).table(ACTIONS.name).append(lake.spark.createDataFrame(rows, ACTIONS.ddl))
     follow(Lake(lake.spark, project))
     assert tables(project) == wanted()
