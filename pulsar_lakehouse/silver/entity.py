@@ -251,7 +251,7 @@ class Entity:
         some = self.ignore_null_updates or False
         others = [name for name in self.columns if name not in (*self.keys, *self.ordered_by)]
         by_name = [self.columns[name] for name in (*self.keys, *self.ordered_by)]
-        fixed = fingerprints([*by_name, self.occurred_at, self.topic.where, self.topic.rows])
+        fixed = fingerprints([*by_name, self.occurred_at, self.topic.rows])
         checks = of_mode(self.checks, Mode.QUARANTINE)
         called = [*(self.columns[name] for name in others), self.deleted_at, *(each.sql for each in checks.values())]
         return {

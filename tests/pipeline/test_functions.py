@@ -64,6 +64,7 @@ AT, IN_SQL = "declarations/visitors.py:11: VISITORS: column city: ", "declaratio
         (CALLED, '"city": "upper(tidy())"', f"{AT}upper(tidy()): tidy takes 1, city, and not 0 arguments"),
         (CALLED, '"city": "spread(id)"', f"{AT}spread(id): spread is an aggregate, which only the SELECT of a SQL table can have"),
         (CALLED, '"city": "string(tidy(drawn(id)))"', f"{AT}drawn(id): drawn {EXACT}"),
+        ('record="Visitor"', 'topic="people", where="tidy(city) = \'bonn\'", record="Visitor"', "declarations/visitors.py:11: VISITORS: topic visitors: where: tidy(city) = 'bonn': tidy may fail, and then no kind could be told: use fields, or the message"),
         ("spread(id) AS", "spread(id, 2) AS", f"{IN_SQL}spread(id, 2): spread takes 1, id, and not 2 arguments"),
         ("spread(id) AS", "max(drawn(id)) AS", f"{IN_SQL}drawn(id): drawn is declared with deterministic=False: declare `refresh: full`, or avoid it"),
         ("-- refresh", "-- check few (quarantine): drawn(visits) > 0\n-- refresh", f"declarations/sql/counts.sql:3: check few: drawn(visits) > 0: drawn {EXACT}"),

@@ -151,11 +151,11 @@ def test_a_function_is_another_if_a_module_is_that_others_import(tmp_path: Path)
     assert (one == same, one == fingerprint(tmp_path / "other", euro="EUR = 1.2")) == (True, False)
 
 
-def test_a_function_that_makes_the_rows_or_tells_the_kind_of_facts_is_fixed_with_their_table() -> None:
+def test_a_function_that_makes_the_rows_of_facts_is_fixed_with_their_table() -> None:
     fields = "id BIGINT NOT NULL, at TIMESTAMP NOT NULL, mails STRING"
     facts = Enrichment(
-        topic=Topic("mails", fields, topic="all", where="domain(mails) = 'a.b'", rows="split(mails, ',')"),
-        columns="id, at, domain(row) AS domain",
+        topic=Topic("mails", fields, rows="split(domain(mails), ',')"),
+        columns="id, at, row AS domain",
         keys=("id",),
         event_time="at",
         day="day",

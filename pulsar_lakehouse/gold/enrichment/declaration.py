@@ -309,7 +309,7 @@ class Enrichment:
     def definition(self) -> dict[str, str]:
         """What the rows of gold are made from, by name. `FIXED` are the names that only a new table can change."""
         checks = of_mode(self.checks, Mode.QUARANTINE)
-        fixed = fingerprints([self.topic.where, self.topic.rows])
+        fixed = fingerprints([self.topic.rows])
         return {
             "keys": ", ".join(self.keys),
             "day": self.day,
