@@ -33,6 +33,10 @@ hypothesis.settings.register_profile(
 )
 
 
+# Tables are as wide as in a file, whatever terminal the tests were started in.
+os.environ.pop("COLUMNS", None)
+
+
 # An engine would outlive the tests that start one by a command, with a Spark.
 os.environ["LAKEHOUSE_ENGINE__IDLE_MINUTES"] = "0"
 

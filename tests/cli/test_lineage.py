@@ -9,7 +9,7 @@ from tests.cli.outcome import Command, Outcome
 
 
 def test_lineage_is_what_is_made_from_what_and_how_columns_are(lakehouse: Command, tmp_path: Path) -> None:
-    done = lakehouse("lineage", "--picture", "lineage.svg", COLUMNS="200")
+    done = lakehouse("lineage", "--picture", "lineage.svg")
     assert (done.code, "land items" in done.out) == (0, True)
     assert (tmp_path / "lineage.svg").read_text().startswith("<svg ")
     assert lakehouse("lineage", "silver.users.parent_user_id") == Outcome(

@@ -14,7 +14,7 @@ from tests.pipeline.projects import VISITORS, visits_project
 
 
 def test_the_plan_is_what_is_made_from_what(lakehouse: Command, tmp_path: Path) -> None:
-    done = lakehouse("plan", "--quick", "--picture", "tables.svg", COLUMNS="200")
+    done = lakehouse("plan", "--quick", "--picture", "tables.svg")
     assert (done.code, "gold.enriched_orders" in done.out) == (0, True)
     assert (tmp_path / "tables.svg").read_text().startswith("<svg ")
 

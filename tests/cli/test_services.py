@@ -48,7 +48,7 @@ def test_a_run_asks_merges_and_enriches_until_no_answer_comes(
         send(own, endpoint, "orders", {"id": id, "address": address, "at": 1767621600000})
     with geocoder() as server:
         folder = project(tmp_path, orders=DECLARED.replace("URL", server.url))
-        given = {**environment(own), "LAKEHOUSE_DECLARATIONS": str(folder), "COLUMNS": "200"}
+        given = {**environment(own), "LAKEHOUSE_DECLARATIONS": str(folder)}
         planned, done = lakehouse("plan", **given), lakehouse("run", **given)
         assert (planned.code, done.code) == (0, 0)
         assert "3 enriched + 2 waiting + 0 duplicates" in done.out

@@ -37,7 +37,7 @@ def test_orders_of_several_topics_are_facts_of_one_table(
     (tmp_path / "declarations" / "orders.py").write_text(project)
     eu = Topic("orders", "id BIGINT NOT NULL, cents BIGINT, orderedAt TIMESTAMP_MILLIS NOT NULL", topic="orders-eu")
     own = own_topics(settings, endpoint, tmp_path, [eu])
-    given = environment(own, LAKEHOUSE_DECLARATIONS=str(tmp_path / "declarations"), COLUMNS="200")
+    given = environment(own, LAKEHOUSE_DECLARATIONS=str(tmp_path / "declarations"))
 
     def send(topic: str, *messages: object) -> None:
         (tmp_path / "some.jsonl").write_text("\n".join(map(json.dumps, messages)))

@@ -18,7 +18,7 @@ def regions_project(folder: Path, text: str) -> dict[str, str]:
         (folder / "regions").mkdir()
         project(folder, regions=REGIONS)
     (folder / "regions" / "all.csv").write_text(text)
-    return {"LAKEHOUSE_DECLARATIONS": str(folder / "declarations"), "COLUMNS": "200"}
+    return {"LAKEHOUSE_DECLARATIONS": str(folder / "declarations")}
 
 
 def test_a_run_lands_merges_and_reconciles_a_source(lakehouse: Command, tmp_path: Path) -> None:
