@@ -17,6 +17,8 @@ from pulsar_lakehouse.errors import PermanentError
 
 MANY = 20
 """Calls, one after the other, that do not return in time: then something is wrong with the function, not the rows."""
+FEW = 16
+"""Rows that get a call each once their common call has failed: halves of so few save nothing if many are bad."""
 GRACE = 10.0
 """Seconds that code gets which can't be interrupted. After that, its process ends."""
 LONGEST = 200
@@ -54,7 +56,10 @@ class Caller:
         return pa.StructArray.from_arrays([values, errors], ["value", "error"])
 
     def _all(self, arguments: Sequence[pa.Array], count: int) -> tuple[pa.Array, pa.Array]:
-        """One call for all rows; if that fails, one for each."""
+        """One call for all rows; if that fails, one for each half, and so on: a few bad rows cost a few calls.
+
+        Rows that took too long have no halves, as each of those may take as long.
+        """
         if not count:
             return pa.nulls(0, self.kind), pa.nulls(0, pa.string())
         try:
@@ -62,7 +67,13 @@ class Caller:
         except (Exception, SystemExit, StoppedError) as error:
             if count == 1:
                 return pa.nulls(1, self.kind), pa.array([told(error)], pa.string())
-        return self._each([each.slice(at, 1) for each in arguments] for at in range(count))
+            has_halves = count > FEW and not isinstance(error, StoppedError)
+        if not has_halves:
+            return self._each([each.slice(at, 1) for each in arguments] for at in range(count))
+        middle = count // 2
+        first = self._all([each.slice(0, middle) for each in arguments], middle)
+        second = self._all([each.slice(middle) for each in arguments], count - middle)
+        return pa.concat_arrays([first[0], second[0]]), pa.concat_arrays([first[1], second[1]])
 
     def _each_group(self, groups: pa.Array) -> tuple[pa.Array, pa.Array]:
         return self._each(groups[at].values.flatten() for at in range(len(groups)))

@@ -58,6 +58,18 @@ def test_an_error_is_that_of_its_row() -> None:
     assert found == [(20, None), (None, "ArrowInvalid: divide by zero"), (12, None)]
 
 
+def test_one_bad_row_of_a_thousand_costs_few_calls() -> None:
+    calls = list[int]()
+
+    def counted(n: pa.Array) -> pa.Array:
+        calls.append(len(n))
+        return inverse(n)
+
+    found = outcomes(counted, numbers(*([1] * 700), 0, *([2] * 299)))
+    assert found == [(60, None)] * 700 + [(None, "ArrowInvalid: divide by zero")] + [(30, None)] * 299
+    assert len(calls) < 40
+
+
 def test_a_row_whose_arguments_fail_is_not_passed_and_has_no_value() -> None:
     assert outcomes(inverse, [{"n": 3}, None, {"n": 5}]) == [(20, None), (None, ""), (12, None)]
     assert outcomes(inverse, [None]) == [(None, "")]
