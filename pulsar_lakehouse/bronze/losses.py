@@ -9,15 +9,8 @@ import duckdb
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from pulsar_lakehouse.bronze.compaction import COMPACTED, note_of_compacted
 from pulsar_lakehouse.bronze.erasures import ERASURES
-from pulsar_lakehouse.bronze.partitions import (
-    CREATED,
-    ask_broker,
-    creation_times,
-    held_by,
-    partition_in_bronze,
-)
+from pulsar_lakehouse.bronze.partitions import CREATED, ask_broker, held_by, partition_in_bronze
 from pulsar_lakehouse.bronze.pulsar.admin import Held
 from pulsar_lakehouse.bronze.pulsar.losses import Loss, find_loss
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
@@ -28,7 +21,6 @@ from pulsar_lakehouse.errors import LakehouseError, PermanentError
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
-from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import dataset_of, is_stored, stored_table
 
 LOSSES = Table(
@@ -42,23 +34,6 @@ LOSSES = Table(
 
 `entries` is the least number of entries that were lost.
 """
-
-
-def keep_created(lake: Lake, topic: Topic, plan: Plan) -> None:
-    """Record the creation times of partitions that have none in the table's properties, and which are compacted.
-
-    Raises PermanentError if a partition was recreated since its time was recorded.
-    """
-    table, held = lake.table(topic.bronze_table), held_by(plan)
-    recorded = table.delta_property(CREATED)
-    kept, found = json.loads(recorded or "{}"), creation_times(held)
-    if any(found.get(name, time) != time for name, time in kept.items()) or not kept.items() & found.items():
-        for loss in find_losses(lake.settings, topic, plan, kept):
-            raise PermanentError(refusal_of(topic, loss))
-    if new := found.keys() - kept.keys():
-        # A table without the property is of an early release: its partitions have landed.
-        compacted = note_of_compacted(held, new, table.delta_property(COMPACTED)) if recorded else {}
-        table.set_properties({CREATED: json.dumps(found | kept, sort_keys=True)} | compacted)
 
 
 def refusal(settings: Settings, topic: Topic, endpoint: Endpoint) -> str | None:

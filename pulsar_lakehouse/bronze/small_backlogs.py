@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, create_bronze_table, say_what_is_unusual
 from pulsar_lakehouse.bronze.partitions import CREATED, creation_times, held_by
 from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
-from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.planning import Plan
 from pulsar_lakehouse.bronze.pulsar.positions import Range
 from pulsar_lakehouse.bronze.pulsar.reading import read_range
@@ -53,9 +53,7 @@ class _NotSmallError(LakehouseError):
     """The messages take more memory than BACKLOG_MEMORY."""
 
 
-def land_small_backlog(
-    lake: Lake, topic: Topic, endpoint: Endpoint, permit: Permit, reach: Reach | None = None
-) -> int | None:
+def land_small_backlog(lake: Lake, reach: Reach, permit: Permit) -> int | None:
     """Land what is new and return the number of messages, or None if the stream has to land it.
 
     The stream has to if the backlog is large, if a batch has not ended, if the checkpoint or anything in the topic is
@@ -63,26 +61,28 @@ def land_small_backlog(
     retries and reports. This writes only while it has the permit. The process must hold the lease of the topic's table.
     Of several topics, it leaves out those that can't land, as `reach` says.
     """
-    if is_used(lake.settings) and not topic.is_several:
+    if is_used(lake.settings) and not reach.topic.is_several:
         return None
     try:
-        return _land(lake, topic, reach or Reach(lake.settings, topic, endpoint), permit)
+        return _land(lake, reach, permit)
     except (PulsarSourceError, pulsar.PulsarException, DeltaError, BaseError, OSError, LakehouseError, CancelledError):
         return None
     except Exception as error:  # a fault of this code: the stream will not meet it, and so not report it
-        CONSOLE.say(f"{topic.name}: Spark lands what this process could not: {type(error).__name__}: {error}")
+        CONSOLE.say(f"{reach.topic.name}: Spark lands what this process could not: {type(error).__name__}: {error}")
         return None
 
 
-def _land(lake: Lake, topic: Topic, reach: Reach, permit: Permit) -> int | None:
-    name, plan = topic.bronze_table, reach.plan()
+def _land(lake: Lake, reach: Reach, permit: Permit) -> int | None:
+    """The stages of `land` in landing.py. What may be unsound is left to the stream before anything is written."""
+    topic, plan = reach.topic, reach.plan()
+    name = topic.bronze_table
     if not plan.options.topics:  # a pattern matches none yet
         with permit.used():
-            create_bronze_table(lake, topic, {})
+            create_bronze_table(lake, topic, plan)
         return 0
     if is_used(lake.settings):
         return None
-    stopped, options = stopped_after(lake.settings, name), replace(plan.options, read_timeout=TIMEOUT)
+    stopped = stopped_after(lake.settings, name)
     start = plan.offsets(json.loads(stopped.offset)) if stopped else plan.starting_offsets()
     end = plan.limited_offsets(start, plan.latest_offsets(), ReadAllAvailable())
     ranges = [planned.value for planned in plan.ranges(start, end)]
@@ -100,10 +100,10 @@ def _land(lake: Lake, topic: Topic, reach: Reach, permit: Permit) -> int | None:
     ensure_subscriptions(plan)
     landed = 0
     if ranges:
-        rows = arrow_to_bronze(_read(lake.settings, reach.endpoint, options, ranges))
+        rows = arrow_to_bronze(_read(lake.settings, reach.endpoint, plan, ranges))
         with permit.used():
             if not stopped:
-                create_bronze_table(lake, topic, held_by(plan))
+                create_bronze_table(lake, topic, plan)
                 stopped = begin(lake.settings, name, json.dumps(start.to_json()))
                 table = stored_table(lake.settings, name)
             until, context = json.dumps(end.to_json()), batch_context(lake.spark)
@@ -132,9 +132,9 @@ def _can_go_on(settings: Settings, table: DeltaTable, stopped: Stopped, topic: T
     return is_current and is_same and is_whole and stopped.number == (-1 if last_batch is None else last_batch)
 
 
-def _read(settings: Settings, endpoint: Endpoint, options: Options, ranges: Sequence[Range]) -> pa.Table:
+def _read(settings: Settings, endpoint: Endpoint, plan: Plan, ranges: Sequence[Range]) -> pa.Table:
     """The messages of the ranges, some of which are read at once."""
-    batches: list[pa.RecordBatch] = []
+    batches, options = list[pa.RecordBatch](), replace(plan.options, read_timeout=TIMEOUT)
 
     def read(planned: Range) -> None:
         for batch in read_range(options, planned, client):

@@ -21,7 +21,7 @@ from pulsar_lakehouse.bronze.accepted_losses import accept_losses
 from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.erasures import with_erasures
 from pulsar_lakehouse.bronze.kinds import reconcile_kinds
-from pulsar_lakehouse.bronze.landing import bronze_table, land, tell_gone
+from pulsar_lakehouse.bronze.landing import bronze_table, has_landed, land
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.partitions import ask_broker, held_by
 from pulsar_lakehouse.bronze.reach import Reach
@@ -53,7 +53,6 @@ from pulsar_lakehouse.local.broker import endpoint, healthy_endpoint
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import CONSOLE, spinner
-from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.pulsar.topic_names import topics_in_pulsar
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
@@ -149,10 +148,10 @@ def landing(lake: Lake, topics: Sequence[Topic], *, accept_loss: bool = False, t
     return [
         Stream(
             f"land {topic.name}",
-            partial(land, lake, topic, broker, reach),
+            partial(land, lake, reach),
             flows.landed(topic),
-            partial(_landed, lake, topic, broker, reach),
-            at_once=partial(land_small_backlog, lake, topic, broker, reach=reach),
+            partial(has_landed, lake, reach),
+            at_once=partial(land_small_backlog, lake, reach),
             blame=reach.blame,
             left_out=reach.told,
         )
@@ -202,15 +201,6 @@ def landing_services(
         for entity in entities
         if isinstance(entity.source, Service)
     ]
-
-
-def _landed(lake: Lake, topic: Topic, broker: Endpoint, reach: Reach) -> None:
-    """What a topic needs once it has landed: its messages may have made the subscription, and have new schemas."""
-    reach.has_landed()
-    for one in reach.topics:
-        keep_schemas(lake, one, broker)
-    if topic.is_several:
-        tell_gone(lake, topic, reach.gone)
 
 
 def merging(lake: Lake, entities: Sequence[Entity]) -> list[Stream]:

@@ -182,7 +182,9 @@ def test_a_stream_of_spark_goes_on_while_its_tokens_expire(
     for number in range(2):
         time.sleep(TOKEN_LIFE * number)
         company.send(namespace, str(number))
-        land(Lake(spark, settings), EVENTS, company.endpoint).trigger(availableNow=True).start().awaitTermination()
+        land(Lake(spark, settings), Reach(settings, EVENTS, company.endpoint)).trigger(
+            availableNow=True
+        ).start().awaitTermination()
     rows = Lake(spark, settings).table(EVENTS.bronze_table).read().select("payload").collect()
     assert sorted(bytes(row.payload) for row in rows) == [b"0", b"1"]
 

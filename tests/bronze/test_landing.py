@@ -17,6 +17,7 @@ from pulsar_lakehouse.bronze.landing import arrow_to_bronze, bronze_table, land,
 from pulsar_lakehouse.bronze.losses import LOSSES, landed_offsets, refusal
 from pulsar_lakehouse.bronze.partitions import CREATED
 from pulsar_lakehouse.bronze.pulsar.columns import ARROW_SCHEMA
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.pulsar.backlog import topic_status
@@ -41,7 +42,7 @@ class Home:
 
     def land(self) -> list[tuple[int, int, int, bytes]]:
         """Land what is there; returns the rows of the table, sorted by position."""
-        land(Lake(self._spark, self.settings), EVENTS, self._topics.endpoint).trigger(
+        land(Lake(self._spark, self.settings), Reach(self.settings, EVENTS, self._topics.endpoint)).trigger(
             availableNow=True
         ).start().awaitTermination()
         rows = self.table().select("partition", "entry_id", "batch_index", "payload").collect()
@@ -252,7 +253,11 @@ def test_a_topic_without_partitions_lands(lake: Home, topics: Topics, spark: Spa
     create_topics([alone], topics.endpoint, lake.settings)
     assert topic_status(alone, topics.endpoint, lake.settings).backlog == 1
     for _ in range(2):
-        query = land(Lake(spark, lake.settings), alone, topics.endpoint).trigger(availableNow=True).start()
+        query = (
+            land(Lake(spark, lake.settings), Reach(lake.settings, alone, topics.endpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         assert topic_status(alone, topics.endpoint, lake.settings).backlog == 0
     assert [bytes(row.payload) for row in lake.table("bronze.alone").collect()] == [b"1"]

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.bronze.compaction import with_compacted
 from pulsar_lakehouse.bronze.decryption import decrypted
 from pulsar_lakehouse.bronze.pulsar.encryption import ENCRYPTION
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.bronze.warehouse_claims import claim_subscription
 from pulsar_lakehouse.locks import Permit
@@ -56,7 +57,7 @@ def test_a_small_backlog_ends_before_an_open_transaction(
     java.send(lake.partitions[0], [message(b"open")], transaction=transaction)
 
     def land() -> int | None:
-        return land_small_backlog(Lake(spark, lake.settings), EVENTS, topics.endpoint, Permit())
+        return land_small_backlog(Lake(spark, lake.settings), Reach(lake.settings, EVENTS, topics.endpoint), Permit())
 
     assert (land(), land()) == (1, 0)
     java.commit(transaction)

@@ -73,13 +73,11 @@ class Home:
         self.oracle.send(name, *payloads)
 
     def stream(self) -> None:
-        land(self.lake, self.topic, self._topics.endpoint, self.reach).trigger(
-            availableNow=True
-        ).start().awaitTermination()
+        land(self.lake, self.reach).trigger(availableNow=True).start().awaitTermination()
 
     def land(self) -> None:
         """As a step does: without Spark if that can, and then what follows landing."""
-        if land_small_backlog(self.lake, self.topic, self._topics.endpoint, Permit(), self.reach) is None:
+        if land_small_backlog(self.lake, self.reach, Permit()) is None:
             self.stream()
         self.reach.has_landed()
         tell_gone(self.lake, self.topic, self.reach.gone)
@@ -186,7 +184,7 @@ def test_a_batch_that_has_begun_goes_on_without_what_was_deleted_meanwhile(
         home.send(name, b"1")
     with monkeypatch.context() as patch:
         patch.setattr(small_backlogs, "append_batch", lambda *_, **__: 1 / 0)
-        assert land_small_backlog(home.lake, ORDERS, home.reach.endpoint, Permit(), home.reach) is None
+        assert land_small_backlog(home.lake, home.reach, Permit()) is None
     home.delete(US)
     home.land()
     assert home.rows() == [(EU, b"1")]
@@ -344,5 +342,5 @@ def land_or_die(home: Home, dies: str) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(small_backlogs, "append_batch", killed)
-        if land_small_backlog(home.lake, home.topic, home.reach.endpoint, Permit(), home.reach) is not None:
+        if land_small_backlog(home.lake, home.reach, Permit()) is not None:
             home.oracle.land()

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pulsar_lakehouse.bronze.landing import land
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
 from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError
+from pulsar_lakehouse.bronze.reach import Reach
 from pulsar_lakehouse.bronze.small_backlogs import land_small_backlog
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
@@ -41,12 +42,14 @@ class Home:
         self.topics.send(self.partitions[partition], *payloads)
 
     def stream(self) -> None:
-        land(Lake(self._spark, self.settings), EVENTS, self.topics.endpoint).trigger(
+        land(Lake(self._spark, self.settings), Reach(self.settings, EVENTS, self.topics.endpoint)).trigger(
             availableNow=True
         ).start().awaitTermination()
 
     def land(self) -> int | None:
-        return land_small_backlog(Lake(self._spark, self.settings), EVENTS, self.topics.endpoint, self.permit)
+        return land_small_backlog(
+            Lake(self._spark, self.settings), Reach(self.settings, EVENTS, self.topics.endpoint), self.permit
+        )
 
     @property
     def log(self) -> Path:
