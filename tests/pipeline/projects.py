@@ -47,11 +47,11 @@ SELECT visitor.city, count(*) AS visits FROM gold.enriched_visits GROUP BY visit
 
 
 def project(folder: Path, **files: str) -> Path:
-    """A folder with these Python files, by name, and a SQL file if `counts` is one of them."""
+    """A folder with these files, by name: SQL files are those whose text begins with a comment of SQL."""
     declarations = folder / "declarations"
     (declarations / "sql").mkdir(parents=True)
     for name, text in files.items():
-        (declarations / ("sql/counts.sql" if name == "counts" else f"{name}.py")).write_text(text)
+        (declarations / (f"sql/{name}.sql" if text.startswith("--") else f"{name}.py")).write_text(text)
     return declarations
 
 
