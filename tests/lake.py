@@ -123,8 +123,7 @@ def land_literally(lake: Lake, messages: Sequence[Message], topics: Sequence[Top
 
 def bronze_row(message: Message) -> tuple[Any, ...]:
     when = message.publish_time
-    properties: dict[str, str] = {}
-    source = (message.key, message.payload, properties, message.event_time, when, "test", 0)
+    source = (message.key, message.payload, dict(message.properties), message.event_time, when, "test", 0)
     return (message.topic, *message.position, *source, when, when.date())
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from tests.oracle_kinds import Kind
+from tests.oracle_kinds import names_of as kinds_of
 from tests.oracle_lookups import JOINS, REASONS, Join, Match, Row, Versions, awaited, found, names_of, text_of, waits
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,6 +91,7 @@ class Message(NamedTuple):
     payload: bytes | None
     event_time: datetime | None
     publish_time: datetime
+    properties: tuple[tuple[str, str], ...] = ()
 
 
 Calls = Callable[[Row], Row]
@@ -112,6 +115,8 @@ class Oracle:
     """By topic, the columns that functions make of a row; where one raises an error, the message is malformed."""
     rows: Mapping[str, str] = field(default_factory=dict)
     """By topic, the field with the array of rows, if a message can have many."""
+    kinds: Mapping[str, Sequence[Kind]] = field(default_factory=dict)
+    """By topic, the kinds of its messages, if there are several. Each is then like a topic."""
     gold: list[Row] = field(default_factory=list)
     waiting: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
@@ -127,7 +132,8 @@ class Oracle:
         `now` is the time of the round, by which intervals are over.
         """
         self._now = now
-        landed = [row for message in messages for row in rows_of(message, self.rows.get(message.topic))]
+        told = [each for message in messages for each in self._told(message)]
+        landed = [row for message in told for row in rows_of(message, self.rows.get(message.topic))]
         before = {} if again else {key: list(versions) for key, versions in self._versions.items()}
         for message in landed:
             if message.topic != "orders":
@@ -166,6 +172,12 @@ class Oracle:
             is_deleted = row["deleted_at"] is not None
             before = {} if is_deleted else {name: filled[-1][name] for name in self.ignoring.get(entity, ())}
         return filled
+
+    def _told(self, message: Message) -> list[Message]:
+        """The message, once for each kind that it is of."""
+        if message.topic not in self.kinds:
+            return [message]
+        return [message._replace(topic=name) for name in kinds_of(message, self.kinds[message.topic])]
 
     def _merge(self, message: Message) -> None:
         keys = self.keys.get(message.topic, ("id",))

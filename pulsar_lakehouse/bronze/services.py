@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
 from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -165,8 +164,7 @@ class ServiceLanding:
         if not calls.cancelled():
             calls.result()
             return kept
-        if _loop() is loop:
-            _loop.cache_clear()  # that loop is lost
+        _lose(loop)
         asked.give_up(kept)
         return kept
 
@@ -228,11 +226,24 @@ def _state_of(keys: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(sorted(keys)).encode()).hexdigest()
 
 
-@cache
+_LOOPS: list[asyncio.AbstractEventLoop] = []
+"""The loop of this process, as soon as a call has needed it."""
+_LOOPS_LOCK = Lock()
+
+
 def _loop() -> asyncio.AbstractEventLoop:
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, name="services", daemon=True).start()
-    return loop
+    with _LOOPS_LOCK:
+        if not _LOOPS:
+            _LOOPS.append(loop := asyncio.new_event_loop())
+            Thread(target=loop.run_forever, name="services", daemon=True).start()
+        return _LOOPS[0]
+
+
+def _lose(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the next calls run in another loop, as this one is blocked."""
+    with _LOOPS_LOCK:
+        if loop in _LOOPS:
+            _LOOPS.remove(loop)
 
 
 class _Asked:

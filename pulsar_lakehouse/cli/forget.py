@@ -38,7 +38,10 @@ def forget_command(
         require(lake, pipeline.written, made_by="run")
         if not approve:
             with spinner("Searching"):
-                _show_found(find(lake, pipeline, entity, key))
+                found = find(lake, pipeline, entity, key)
+            _show_found(found)
+            if any(topic.rows and topic.bronze_table in found.tables for topic in pipeline.landed):
+                report.say("Messages would go as a whole, with their rows of others")
             return
         certificates = forget(lake, pipeline, entity, key, now=now)
     for path in certificates:

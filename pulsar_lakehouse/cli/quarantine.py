@@ -137,8 +137,16 @@ def retry(
                 for facts in enrichments
             ),
         ]
-        for of_topic in kinds.values():
-            release_moved(lake, of_topic, retried=[each.topic for each in done], dry_run=dry_run)
+        retried = [each.topic for each in done]
+        others = {
+            of_topic[0].topic.landing_name: release_moved(lake, of_topic, retried=retried, dry_run=dry_run)
+            for of_topic in kinds.values()
+        }
     what = "satisfy the contract now; nothing was done" if dry_run else "satisfy the contract now and left quarantine"
     for each in done:
         report.say(f"{each.topic}: {each.sound:,} of {each.malformed:,} malformed messages {what}")
+    for name, number in others.items():
+        if number:
+            report.say(
+                f"{name}: {number:,} malformed messages are of no kind{'' if dry_run else ' and left quarantine'}"
+            )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pulsar_lakehouse.bronze.decryption import decrypt_landed, decrypted
 from pulsar_lakehouse.bronze.erasures import PARTS
 from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, explain, of_kind
-from pulsar_lakehouse.contracts.malformed import is_same_row, place_in, place_of, position_in
+from pulsar_lakehouse.contracts.malformed import is_same_row, place_in, place_of, position_in, quarantine_malformed
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables as create_gold
@@ -92,12 +92,22 @@ def _retry(
             return outcome
         if not sound.isEmpty():
             place(messages.join(sound, on="position", how="left_semi").drop("position"))
+            if topic.rows:
+                _quarantine_rows(
+                    lake, decoding, messages.join(sound.where("row < 0"), on="position", how="left_semi"), decode
+                )
             _note(lake, topic, sound)
         changed = verdicts.where("reason IS NULL OR reason != before")
         changed = changed.select(*place_of(F.col("position"), topic), "reason", *SHOWN)
         if not changed.isEmpty():
             _settle(lake.writing(outcome.malformed, verdicts), topic, changed)
     return outcome
+
+
+def _quarantine_rows(lake: Lake, decoding: Decoding, messages: DataFrame, decode: Transformation) -> None:
+    """Quarantine rejected rows of messages that are still held as a whole, so that they did not count as new."""
+    rejected = messages.drop("position").transform(decode).where("reason IS NOT NULL")
+    quarantine_malformed(lake, decoding, rejected)
 
 
 def _of_kind(malformed: DataFrame, messages: DataFrame, decoding: Decoding) -> DataFrame:
@@ -109,18 +119,19 @@ def _of_kind(malformed: DataFrame, messages: DataFrame, decoding: Decoding) -> D
 def release_moved(lake: Lake, kinds: Sequence[Decoding], *, retried: Collection[str], dry_run: bool) -> int:
     """Let malformed messages of a kind leave quarantine that are not of it any more, now that they can be read.
 
-    They must be of none but kinds that were `retried`, which have placed them. Returns how many these are.
+    They must be of none but kinds that were `retried`, which have placed them. Returns how many are of none.
     """
     others = [each.topic.name for each in kinds if each.topic.name not in retried]
     is_placed = ~F.arrays_overlap("kinds", F.array(*map(F.lit, others)).cast("array<string>"))
     with cached(_moved(lake, kinds).where(is_placed)) as gone:
-        counts = {row.topic: row["count"] for row in gone.groupBy("topic").count().collect()}
-        for name, number in counts.items() if not dry_run else ():
+        of_none = F.count_if(F.size("kinds") == 0)
+        counts = gone.groupBy("topic").agg(F.count("*").alias("number"), of_none.alias("of_none")).collect()
+        for name, number, _ in counts if not dry_run else ():
             within = Within(F.col("held.topic") == name, {"topic": (name, name)})
             how = Merge(on=["topic", "position"], within=within, delete=True)
             of_name = gone.where(F.col("topic") == name).select("topic", "position")
             lake.writing(number, gone).table(MALFORMED.name).merge(of_name, how)
-    return sum(counts.values())
+    return sum(row.of_none for row in counts)
 
 
 def _moved(lake: Lake, kinds: Sequence[Decoding]) -> DataFrame:
@@ -149,19 +160,20 @@ def _with_others(
     """Counts malformed messages of other kinds that are of this one, now that they can be read, and places them."""
     decode, place = steps
     position = F.expr(POSITION_OF_MESSAGE)
-    landed = lake.table(kinds[0].topic.bronze_table).pin().rows.withColumn("position", position)
+    decrypting = partial(decrypted, files=lake.settings.pulsar.decryption_keys)
+    # Before some are chosen: the first message of an entry has the payload of all, and may be of another kind.
+    landed = lake.table(kinds[0].topic.bronze_table).pin().rows.transform(decrypting).withColumn("position", position)
     moved = _moved(lake, kinds).where(F.array_contains("kinds", outcome.topic)).select("position").distinct()
     with cached(moved) as found:
         number = found.count()
         if not number:
             return outcome
         messages = landed.join(found, on="position", how="left_semi").drop("position")
-        decrypting = partial(decrypted, files=lake.settings.pulsar.decryption_keys)
-        checked = messages.transform(decrypting).transform(decode).where("reason IS NOT NULL")
+        checked = messages.transform(decode).where("reason IS NOT NULL")
         message = F.struct(*(f"message.position.{part}" for part in PARTS))
         sound = number - checked.select(message).distinct().count()
         if not dry_run:
-            place(messages.transform(decrypting))
+            place(messages)
     return replace(outcome, malformed=outcome.malformed + number, sound=outcome.sound + sound)
 
 

@@ -211,6 +211,7 @@ def parcels(sku: str, **more: Any) -> Enrichment:
 
 
 STRICT = parcels("STRING NOT NULL", checks={"is_priced": quarantine("cents > 0")})
+CHECKED = replace(STRICT, topic=parcels("STRING").topic)
 FIXED = parcels("STRING")
 LINES: list[list[tuple[str | None, int]]] = [
     [("a", 1), ("b", 2)],
@@ -240,7 +241,11 @@ def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_
     )
     assert reconcile_facts(own, FIXED).holds
     with crash_after(Write("append_missing", ACTIONS.name)), pytest.raises(RuntimeError):
-        steps.retry_facts(own, FIXED, dry_run=False)
+        steps.retry_facts(own, CHECKED, dry_run=False)
+    assert steps.retry_facts(own, CHECKED, dry_run=False).sound == 1
+    held = read(own.settings, MALFORMED.name)
+    assert sorted((row["position"]["entry_id"], row["row"]) for row in held) == [(2, 1), (3, 1)]
+    assert reconcile_facts(own, CHECKED).holds
     assert steps.retry_facts(own, FIXED, dry_run=False).sound == 2
     placed = [(row["id"], row["line"], row["sku"]) for row in read(own.settings, FIXED.gold_table)]
     assert sorted(placed, key=str) == [
@@ -248,7 +253,7 @@ def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_
     ]
     assert reconcile_facts(own, FIXED).holds
     asked = read(own.settings, ACTIONS.name)
-    assert sorted((row["position"]["entry_id"], row["row"]) for row in asked) == [(2, -1), (3, 1)]
+    assert sorted((row["position"]["entry_id"], row["row"]) for row in asked) == [(2, -1), (2, 1), (3, 1)]
     stricter = parcels("STRING NOT NULL")
     assert reconcile_facts(own, stricter).holds
     assert backfill(own, stricter, Scope()).removed == 3
@@ -312,10 +317,12 @@ def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None
             payload = F.lit(json.dumps(each).encode())
             own.table("bronze.shop").delta.update(F.col("entry_id") == place, {"payload": payload})
 
+    of_none: list[int] = []
+
     def retried(*chosen: Enrichment) -> list[tuple[int, int]]:
         kinds = [each.decoding for each in declared]
         done = [steps.retry_facts(own, each, dry_run=False, kinds=kinds) for each in chosen]
-        steps.release_moved(own, kinds, retried=[each.topic for each in done], dry_run=False)
+        of_none.append(steps.release_moved(own, kinds, retried=[each.topic for each in done], dry_run=False))
         return [(each.malformed, each.sound) for each in done]
 
     assert retried(declared[2]) == [(1, 1)]
@@ -325,3 +332,4 @@ def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None
     assert sorted((row["topic"], row["position"]["entry_id"]) for row in held) == [("customers", 3), ("orders", 1)]
     assert all(reconcile_facts(own, each).holds for each in declared)
     assert retried(*declared) == [(1, 0), (1, 0), (0, 0)]
+    assert of_none == [1, 0, 0]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, StructType
 
 from pulsar_lakehouse import function
+from pulsar_lakehouse.bronze.kinds import reconcile_kinds
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment import matches as matching
@@ -38,6 +39,7 @@ from tests.crashes import DUPLICATES, PLACING, SILVER, crash_after
 from tests.lake import expected, land_literally, own_home, tables
 from tests.messages import at, item, millis, order, tombstone, user
 from tests.oracle import Message, Oracle, Position, by_position
+from tests.oracle_kinds import Kind, counted
 from tests.oracle_lookups import JOINS, Join, Row, text_of
 from tests.oracle_lookups import Match as OraclesMatch
 from tests.searching import few
@@ -177,12 +179,29 @@ def of_many(declared: Declared) -> Declared:
 
 MANY = "many rows in a message"
 LOOKUPS[MANY] = of_many(with_lookups(USER, replace(ITEM, entity=of_many(ITEM.entity))))
+
+IN_ONE_TOPIC = "kinds of messages in a topic"
+OF_SHOP = (Kind("items", "of", "item"), Kind("orders", "kind", "order", is_by_fields=True))
+WHERE = {"items": "message.properties['of'] = 'item'", "orders": "kind = 'order'"}
+
+
+def of_one_topic(declared: Declared) -> Declared:
+    """The same from a topic that has both kinds."""
+    name = declared.topic.name
+    return replace(declared, topic=replace(declared.topic, topic="shop", where=WHERE[name], kinds=tuple(WHERE.items())))
+
+
+TOLD = of_many(with_lookups(USER, replace(ITEM, entity=of_one_topic(ITEM.entity))))
+KIND_FIRST = StructType().add("kind", "string").add(TOLD.topic.fields[0])
+LOOKUPS[IN_ONE_TOPIC] = of_one_topic(replace(TOLD, topic=replace(TOLD.topic, fields=KIND_FIRST)))
+BATCHED = {MANY: {"orders": "lines", "items": "lines"}, IN_ONE_TOPIC: {"orders": "lines"}}
+"""The topics with many rows in a message, and the field that has them."""
 THERE_FIRST = [
     *(user(id, parentUserId=id % 3 + 1) for id in (1, 2, 3)),
     *(priced(id, 1.5, kind) for id in (1, 2) for kind in ("a", "b")),
 ]
-SHORT = {"state is required", "matches", "functions", MANY}
-"""The kinds that `make test` tries: with merges, rows as of a time, keys of two columns, calls, many rows."""
+SHORT = {"state is required", "matches", "functions", MANY, IN_ONE_TOPIC}
+"""What `make test` tries: with merges, rows as of a time, keys of two columns, calls, many rows, kinds of messages."""
 WRITES = [*SILVER, *PLACING, DUPLICATES]
 Round = tuple[list[Message], bool]
 # Hypothesis first tries the simplest example. If messages were not unique, that would be one message all the time.
@@ -209,8 +228,9 @@ def test_the_tables_are_the_oracles_after_each_round(
 
     Each write is among those of some kind of lookups.
     """
-    orders, batches = LOOKUPS[kind], {"orders": "lines", "items": "lines"} if kind == MANY else {}
+    orders, batches = LOOKUPS[kind], BATCHED.get(kind, {})
     crash = crash + len(rounds) * list(LOOKUPS).index(kind)
+    rounds = rounds[:2] if kind == IN_ONE_TOPIC else rounds  # it takes longer than the others
     run = lake.settings.run.model_copy(update={"retries": 0})
     project = own_home(lake.settings, tmp_path_factory.mktemp("rounds")).model_copy(update={"run": run})
     entities = {entity.name: entity for entity in (*ENTITIES, *(each.entity for each in orders.lookups))}
@@ -220,7 +240,11 @@ def test_the_tables_are_the_oracles_after_each_round(
         keys={name: each.keys for name, each in entities.items()},
         functions=FUNCTIONS if kind == "functions" else {},
         rows=batches,
+        kinds={"shop": OF_SHOP} if kind == IN_ONE_TOPIC else {},
     )
+    read = [orders.topic, *(entity.topic for entity in entities.values())]
+    topics = {topic.landing.name: topic.landing for topic in read}
+    landed: list[Message] = []
     place = 0
     merge_and_enrich = partial(
         merge_all_and_enrich, Lake(lake.spark, project), list(entities.values()), orders, Succession()
@@ -233,13 +257,19 @@ def test_the_tables_are_the_oracles_after_each_round(
         if is_lost:
             shutil.rmtree(project.checkpoint_root, ignore_errors=True)
         placed = batched(placed, batches)
-        land_literally(Lake(lake.spark, project), placed)
+        placed = in_one_topic(placed) if kind == IN_ONE_TOPIC else placed
+        landed += placed
+        land_literally(Lake(lake.spark, project), placed, list(topics.values()))
         with crash_after(WRITES[number % len(WRITES)]), suppress(LakehouseError):
             merge_and_enrich()
         merge_and_enrich()
         assert tables(project) == expected(oracle.run(placed, again=is_lost, now=now))
     assert all(reconcile_entity(Lake(lake.spark, project), entity).holds for entity in entities.values())
     assert reconcile_facts(Lake(lake.spark, project), orders).holds
+    for name, kinds in oracle.kinds.items():
+        counts = reconcile_kinds(Lake(lake.spark, project), topics[name], [entities["items"].decoding, orders.decoding])
+        assert counts.holds
+        assert counts.accounted == counted((each for each in landed if each.topic == name), kinds)
 
 
 def numbered(messages: Iterable[Message], *, after: int = 0) -> list[Message]:
@@ -263,6 +293,22 @@ def batched(messages: Sequence[Message], topics: Mapping[str, str]) -> list[Mess
             given = [elements, elements, elements, [], [*elements, {"price": "cheap"}], [*elements, None]][place % 6]
             payload = {name: given or None} if place % 2 else given
             found.append(three[0]._replace(payload=json.dumps(payload).encode()))
+    return found
+
+
+def in_one_topic(messages: Iterable[Message]) -> list[Message]:
+    """The messages, of which items and orders are in one topic, where some are of no kind, and some can't be read."""
+    found = []
+    for place, each in enumerate(messages):
+        payload, properties = each.payload, (("of", "item"),)
+        if each.topic == "orders":
+            value = json.loads(payload or b"")
+            order = {"kind": "order", "lines": value if isinstance(value, list) else value["lines"]}
+            payload, properties = json.dumps(order).encode(), (("of", "other"),)
+        if each.topic != "users":
+            payload = payload and [b"5", b"{", b'{"kind": "news"}', *9 * [payload]][place % 12]
+            each = each._replace(topic="shop", payload=payload, properties=properties if place % 5 else ())
+        found.append(each)
     return found
 
 
