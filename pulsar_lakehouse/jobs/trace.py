@@ -88,7 +88,7 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
         events += [_event(change, position(_row(change)["position"]), tell(change)) for change in changes[name]]
     events += _requests(settings, facts, {_place_of_bronze(_row(change)) for change in landed})
     events += _publications(settings, facts, in_gold)
-    return sorted(events, key=lambda event: event.at)
+    return sorted(events, key=lambda event: (event.at, event.message))
 
 
 def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> list[Event]:
@@ -109,7 +109,7 @@ def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> lis
         for change in changes:
             place = _place_of_version(_row(change))
             events.append(_event(change, known.get(place, _slashed(place)), tell(change)))
-    return sorted(events, key=lambda event: event.at)
+    return sorted(events, key=lambda event: (event.at, event.message))
 
 
 def _with_keys(

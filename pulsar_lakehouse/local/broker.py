@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from pulsar_lakehouse.settings import Settings, environment_of_others
 
 STOP_TIMEOUT, KEEP_TIMEOUT = 20.0, 60.0
 """Seconds for the embedded broker to stop before it is killed: normally, and when it writes a class archive."""
+
+COMMAND_TIMEOUT = 2.0
+"""Seconds for a process that becomes another to show its command line."""
 
 PROGRAM = "broker"
 STANDALONE = ("standalone", "--no-functions-worker", "--no-stream-storage")
@@ -230,10 +234,18 @@ def _process(settings: Settings) -> psutil.Process | None:
     """The recorded process, if it is alive and is this home's broker: its command line names our configuration."""
     try:
         process = psutil.Process(read_state(_state_file(settings))["pid"])
-        ours = str(_configuration(settings)) in process.cmdline()
+        ours = str(_configuration(settings)) in _command(process)
     except (KeyError, psutil.Error):
         return None
     return process if ours else None
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Its command line, which is empty for a moment while the broker's script becomes Java."""
+    until = time.monotonic() + COMMAND_TIMEOUT
+    while not (command := process.cmdline()) and time.monotonic() < until:
+        time.sleep(0.01)
+    return command
 
 
 def _end(process: psutil.Process, *, timeout: float = STOP_TIMEOUT) -> bool:

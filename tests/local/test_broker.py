@@ -39,6 +39,7 @@ def test_stop_leaves_no_process_and_a_restart_keeps_the_ports_and_clears_up_afte
     process.kill()
     process.wait()
     broker.launch(settings)
+    assert None not in [broker.running(settings) for _ in range(2_000)]  # also while its script becomes Java
     assert broker.stop(settings)
     assert "Deleting path: /ledgers/available/127.0.0.1" in cleared.read_text()
 

@@ -103,11 +103,12 @@ class Plan:
         """Where a batch after `start` ends: at `target`, or at the limit, which partitions share by size.
 
         It ends before the oldest open transaction of a partition. Topics that are not read stay where they are.
+        Partitions that the broker has deleted since the target was chosen are left out.
         """
         waiting = {
             name: spans_between(self.held[name].ledgers, start.get(name, BEGINNING), self._readable(name, end))
             for name, end in target.items()
-            if end > start.get(name, BEGINNING)
+            if name in self.held and end > start.get(name, BEGINNING)
         }
         total = sum(span.bytes for spans in waiting.values() for span in spans)
         is_kept = {name: name in self.held or not self.reads(name) for name in start}

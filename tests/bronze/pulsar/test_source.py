@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from pulsar_lakehouse.bronze import pulsar as bronze_pulsar
 from pulsar_lakehouse.bronze.pulsar import PulsarDataSource
-from pulsar_lakehouse.bronze.pulsar.options import PulsarSourceError
+from pulsar_lakehouse.bronze.pulsar.options import Options, PulsarSourceError
 from pulsar_lakehouse.bronze.pulsar.source import PulsarStreamReader
 from tests.bronze.broker_topics import Topics, numbers
 
@@ -165,6 +165,17 @@ def a_restarted_stream(topics: Topics, topic: str, start: str, **options: object
 def a_repeated_batch(topics: Topics, topic: str, start: str, **options: object) -> object:
     reader = PulsarDataSource(topics.options(topic, subscription="lake", **options)).streamReader(StructType())
     return reader.partitions(json.loads(start), {topic: str(topics.entries(topic)[-1])})
+
+
+def test_a_partition_that_disappears_after_the_target_was_chosen_is_left_out(topics: Topics) -> None:
+    topic = topics.create(partitions=2)
+    for partition in ("-partition-0", "-partition-1"):
+        topics.send_numbers(topic + partition, [1])
+    reader = PulsarStreamReader(Options.parse(topics.options(topic)))
+    reader.prepareForTriggerAvailableNow()
+    topics.admin("DELETE", f"{topic}-partition-1")
+    last = topics.entries(f"{topic}-partition-0")[-1]
+    assert reader.latestOffset({}, reader.getDefaultReadLimit()) == {f"{topic}-partition-0": str(last)}
 
 
 Read = Callable[..., object]
