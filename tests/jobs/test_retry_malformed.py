@@ -26,6 +26,7 @@ from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.jobs import retry_malformed as steps
 from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.silver.merge import merge_batch
@@ -174,16 +175,27 @@ def test_what_is_to_be_retried_is_no_loss(spark: SparkSession, project: Settings
     assert reconcile_facts(Lake(spark, project), FIXED_ORDERS).holds
 
 
+def retry_command(
+    pipeline: Pipeline,
+    project: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *arguments: str,
+) -> str:
+    """What `lakehouse quarantine retry` prints."""
+    monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
+    monkeypatch.setattr(cli_quarantine, "pipeline_of", lambda _: pipeline)
+    capsys.readouterr()
+    typer.main.get_command(cli_quarantine.app)(["retry", *arguments], standalone_mode=False)
+    return capsys.readouterr().out
+
+
 def test_the_command(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
-        typer.main.get_command(cli_quarantine.app)(["retry", *arguments], standalone_mode=False)
-        return capsys.readouterr().out
+        return retry_command(replace(SHOP, entities=(FIXED_USERS, ITEMS)), project, monkeypatch, capsys, *arguments)
 
-    monkeypatch.setenv("LAKEHOUSE_HOME", str(project.home))
-    fixed = replace(SHOP, entities=(FIXED_USERS, ITEMS))
-    monkeypatch.setattr(cli_quarantine, "pipeline_of", lambda _: fixed)
     before = versions(project)
     assert run("--dry-run") == (
         "users: 2 of 4 malformed messages satisfy the contract now; nothing was done\n"
@@ -291,7 +303,9 @@ def test_rows_of_an_entity_are_accounted_for_between_a_change_and_a_retry(lake: 
     assert reconcile_entity(own, strict).holds
 
 
-def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None:
+def test_what_is_of_another_kind_moves_there(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Payloads could not be read, as if they were encrypted, and so counted as customers."""
     own = Lake(lake.spark, own_home(lake.settings, tmp_path))
     fields = "id BIGINT NOT NULL, kind STRING, at TIMESTAMP_MILLIS NOT NULL"
@@ -317,19 +331,26 @@ def test_what_is_of_another_kind_moves_there(lake: Lake, tmp_path: Path) -> None
             payload = F.lit(json.dumps(each).encode())
             own.table("bronze.shop").delta.update(F.col("entry_id") == place, {"payload": payload})
 
-    of_none: list[int] = []
+    def retried(*arguments: str) -> list[str]:
+        pipeline = Pipeline(entities=(), enrichments=tuple(declared), sql_tables=())
+        return retry_command(pipeline, own.settings, monkeypatch, capsys, *arguments).splitlines()
 
-    def retried(*chosen: Enrichment) -> list[tuple[int, int]]:
-        kinds = [each.decoding for each in declared]
-        done = [steps.retry_facts(own, each, dry_run=False, kinds=kinds) for each in chosen]
-        of_none.append(steps.release_moved(own, kinds, retried=[each.topic for each in done], dry_run=False))
-        return [(each.malformed, each.sound) for each in done]
-
-    assert retried(declared[2]) == [(1, 1)]
+    does, left = "malformed messages satisfy the contract now", "and left quarantine"
+    assert retried("--dry-run") == [
+        f"customers: 0 of 1 {does}; nothing was done",
+        f"orders: 0 of 1 {does}; nothing was done",
+        f"refunds: 1 of 1 {does}; nothing was done",
+        "shop: 1 malformed messages are of no kind",
+    ]
+    assert retried("--topic", "refunds") == [f"refunds: 1 of 1 {does} {left}"]
     assert [row["id"] for row in read(own.settings, declared[2].gold_table)] == [7]
-    assert retried(*declared) == [(2, 0), (1, 0), (0, 0)]
+    assert retried() == [
+        f"customers: 0 of 2 {does} {left}",
+        f"orders: 0 of 1 {does} {left}",
+        f"refunds: 0 of 0 {does} {left}",
+        f"shop: 1 malformed messages are of no kind {left}",
+    ]
     held = read(own.settings, MALFORMED.name)
     assert sorted((row["topic"], row["position"]["entry_id"]) for row in held) == [("customers", 3), ("orders", 1)]
     assert all(reconcile_facts(own, each).holds for each in declared)
-    assert retried(*declared) == [(1, 0), (1, 0), (0, 0)]
-    assert of_none == [1, 0, 0]
+    assert retried()[:2] == [f"customers: 0 of 1 {does} {left}", f"orders: 0 of 1 {does} {left}"]
