@@ -216,3 +216,23 @@ def test_a_small_server_loads_libraries_once_it_is_asked_and_is_small_again_when
 
 def has_loaded(server: psutil.Popen) -> bool:
     return any("fastavro" in each.path for each in server.memory_maps())
+
+
+def test_a_command_finds_all_libraries_loaded(tmp_path: Path) -> None:
+    code = """
+import sys
+from importlib import import_module
+from pulsar_lakehouse.engine.forkserver import LIBRARIES
+for library in LIBRARIES:
+    import_module(library)
+loaded = {*sys.modules}
+for name in [each for each in loaded if each.split(".")[0] == "pulsar_lakehouse"]:
+    del sys.modules[name]
+for command in "enrich land merge plan publish reconcile refresh run sql status validate".split():
+    import_module(f"pulsar_lakehouse.cli.{command}")
+print({each for each in {*sys.modules} - loaded if each.split(".")[0] != "pulsar_lakehouse"} or "none")
+"""
+    script = tmp_path / "loads.py"  # without a file, PySpark takes the process for a doctest, and ends it
+    script.write_text(code)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout == "none\n"
