@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.jobs.new_data import Kind, Reason, new_messages
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
 from pulsar_lakehouse.settings import Settings
 from tests.cli.outcome import Command
@@ -51,6 +53,8 @@ def test_orders_of_several_topics_are_facts_of_one_table(
     send("orders-us", avro(1), avro(3))
     assert lakehouse("run", **given).code == 0
     send("orders-asia", order(4), {"payload": {"id": "x"}})
+    several = replace(eu, topic=re.compile("orders-.*"))
+    assert new_messages(own, several) == Reason(Kind.NEW_MESSAGES, "orders: 2 entries have not landed", 2)
     done = lakehouse("run", **given)
     assert "4 enriched + 0 waiting + 1 duplicates + 0 discarded + 1 malformed" in done.out
     assert sorted((row["id"], row["region"]) for row in read(own, "gold.enriched_orders")) == [

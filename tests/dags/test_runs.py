@@ -100,14 +100,20 @@ def page(project: Settings, tmp_path: Path) -> Iterator[Page]:
 
 
 def drivers(project: Settings) -> list[psutil.Process]:
-    """The JVMs and Python processes of steps that run on this project. The JVM that the engine has idle is none."""
+    """The JVMs and Python processes of steps that run on this project. The JVM that the engine has idle is none.
+
+    A forked command has the command line of its parent, the fork server.
+    """
     engine = control.state(project)
     idle = None if engine is None or engine["borrower"] or not engine["jvm"] else engine["jvm"]["pid"]
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(project.home)
+        line = {*(process.info["cmdline"] or ())}
+        is_forked = "pulsar_lakehouse.engine.forkserver" in line and engine is not None
+        is_forked = is_forked and process.ppid() != engine["pid"]
         step = {"pulsar_lakehouse.cli", "org.apache.spark.deploy.SparkSubmit"}
-        if ours and process.pid != idle and step & {*(process.info["cmdline"] or ())}:
+        if ours and process.pid != idle and (is_forked or step & line):
             found.append(process)
     return found
 
