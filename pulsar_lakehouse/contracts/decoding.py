@@ -341,8 +341,9 @@ def _encrypted() -> Column:
 
 def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
     """The `message` and `reason` of rejected rows, where `reason` says which SQL fails."""
-    reason = F.when(F.col("reason") == FAILS, _failures(decoding)).otherwise(F.col("reason"))
-    return rejected.select("message", "reason", "message.fields.*").select("message", reason.alias("reason"))
+    given = rejected.select("message", F.col("reason").alias("_reason"), "message.fields.*")
+    reason = F.when(F.col("_reason") == FAILS, _failures(decoding)).otherwise(F.col("_reason"))
+    return given.select("message", reason.alias("reason"))
 
 
 def _failures(decoding: Decoding) -> Column:
@@ -350,7 +351,7 @@ def _failures(decoding: Decoding) -> Column:
     names = [*decoding.topic.fields.names, *([ROW] if decoding.topic.rows else [])]
     given = {name: F.col(f"`{name}`").cast("string") for name in names}
     given["message.properties"] = F.to_json("message.properties")
-    schema, fails = decoding.schema, f"reason = '{FAILS}'"
+    schema, fails = decoding.schema, f"_reason = '{FAILS}'"
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]
