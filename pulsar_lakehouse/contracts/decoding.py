@@ -245,13 +245,15 @@ def _read_kind(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
 def _is_of_kind(topic: Topic) -> Column:
     """Over fields and `message`. If an error or NULL leaves it open, it is not."""
     is_meant = _is_true(topic.where)
+    if is_by_message(topic.where):  # of a batch that is encrypted, the properties are, too
+        is_unread = F.col("message.properties")[ENCRYPTION].isNotNull()
+    else:
+        is_unread = F.col("_fields").isNull() & ~F.col("message.is_tombstone")
+        is_meant = is_meant & ~is_unread  # as SQL can be TRUE of fields that are NULL
     if not topic.first_kind:
         return is_meant
     told = (where for _, where in topic.kinds if is_by_message(where))
     is_told = reduce(Column.__or__, map(_is_true, told), F.lit(False))
-    is_unread = F.col("_fields").isNull() & ~F.col("message.is_tombstone")
-    if is_by_message(topic.where):  # of a batch that is encrypted, the properties are, too
-        is_unread = F.col("message.properties")[ENCRYPTION].isNotNull()
     return is_meant | (is_unread & ~is_told)
 
 
