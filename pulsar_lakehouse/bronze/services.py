@@ -259,18 +259,18 @@ class _Asked:
         self.failures: list[Failure] = []
         self._is_probed = is_probed
         """Whether the first call is made alone, because the service has failed before."""
-        self._failed_in_a_row, self._is_given_up = 0, False
-        self._ends = Event()
+        self._failed_in_a_row = 0
+        self._circuit = Event()
         """Is set when the circuit opens."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the circuit is open: the service is not called any more."""
-        return self._is_given_up or self._failed_in_a_row >= (1 if self._is_probed else MOST_FAILURES)
+        """Whether the circuit is open: the service is not called any more, whatever calls still answer."""
+        return self._circuit.is_set()
 
     def give_up(self, kept: set[str]) -> None:
         """All keys without an answer have failed, as the event loop is blocked."""
-        self._is_given_up = True
+        self._circuit.set()
         self.failures = [Failure(key, BLOCKED) for key in self.keys if key not in kept]
 
     def taken(self) -> Iterator[Answer]:
@@ -309,35 +309,40 @@ class _Asked:
             return
         in_time = stop_before_delay(max(0.0, self._until - time.monotonic()))
         attempts = AsyncRetrying(
-            stop=stop_after_attempt(self.service.retries + 1) | stop_when_event_set(self._ends) | in_time,
+            stop=stop_after_attempt(self.service.retries + 1) | stop_when_event_set(self._circuit) | in_time,
             wait=wait_random_exponential(FIRST_WAIT, LONGEST_WAIT),
             reraise=True,
         )
+        failed: list[Exception] = []
         try:
-            payload = self._payload(arguments, await attempts(self._call, arguments))
+            payload = self._payload(arguments, await attempts(self._call, arguments, failed))
         except LateError:
-            return
+            self.failures += [Failure(key, told(error)) for error in failed[-1:]]
         except Exception as error:
             self.failures.append(Failure(key, told(error)))
         else:
             self.answers.put(Answer(key, datetime.now(UTC), payload))
 
-    async def _call(self, arguments: Sequence[object]) -> object:
+    async def _call(self, arguments: Sequence[object], failed: list[Exception]) -> object:
+        """What the function returns. An error is added to `failed`, as there may be no time to repeat the call."""
         try:
             async with asyncio.timeout_at(self._until):  # a loop's time is monotonic, too
                 await self._limit.acquire()
         except TimeoutError:
             raise LateError from None
+        if self.is_open:
+            raise LateError
         call = asyncio.create_task(self._said(arguments))
         call.add_done_callback(lambda it: it.cancelled() or it.exception())  # which nobody may wait for any more
         try:
             if not (await asyncio.wait([call], timeout=self.service.timeout_seconds))[0]:
                 raise TimeoutError(f"no answer within {self.service.timeout}")
             found = call.result()
-        except Exception:
+        except Exception as error:
+            failed.append(error)
             self._failed_in_a_row += 1
-            if self.is_open:
-                self._ends.set()
+            if self._failed_in_a_row >= (1 if self._is_probed else MOST_FAILURES):
+                self._circuit.set()
             raise
         finally:
             call.cancel()

@@ -245,13 +245,15 @@ def _read_kind(messages: DataFrame, *, decoding: Decoding) -> DataFrame:
 def _is_of_kind(topic: Topic) -> Column:
     """Over fields and `message`. If an error or NULL leaves it open, it is not."""
     is_meant = _is_true(topic.where)
+    if is_by_message(topic.where):  # of a batch that is encrypted, the properties are, too
+        is_unread = F.col("message.properties")[ENCRYPTION].isNotNull()
+    else:
+        is_unread = F.col("_fields").isNull() & ~F.col("message.is_tombstone")
+        is_meant = is_meant & ~is_unread  # as SQL can be TRUE of fields that are NULL
     if not topic.first_kind:
         return is_meant
     told = (where for _, where in topic.kinds if is_by_message(where))
     is_told = reduce(Column.__or__, map(_is_true, told), F.lit(False))
-    is_unread = F.col("_fields").isNull() & ~F.col("message.is_tombstone")
-    if is_by_message(topic.where):  # of a batch that is encrypted, the properties are, too
-        is_unread = F.col("message.properties")[ENCRYPTION].isNotNull()
     return is_meant | (is_unread & ~is_told)
 
 
@@ -341,8 +343,9 @@ def _encrypted() -> Column:
 
 def explain(rejected: DataFrame, *, decoding: Decoding) -> DataFrame:
     """The `message` and `reason` of rejected rows, where `reason` says which SQL fails."""
-    reason = F.when(F.col("reason") == FAILS, _failures(decoding)).otherwise(F.col("reason"))
-    return rejected.select("message", "reason", "message.fields.*").select("message", reason.alias("reason"))
+    given = rejected.select("message", F.col("reason").alias("_reason"), "message.fields.*")
+    reason = F.when(F.col("_reason") == FAILS, _failures(decoding)).otherwise(F.col("_reason"))
+    return given.select("message", reason.alias("reason"))
 
 
 def _failures(decoding: Decoding) -> Column:
@@ -350,7 +353,7 @@ def _failures(decoding: Decoding) -> Column:
     names = [*decoding.topic.fields.names, *([ROW] if decoding.topic.rows else [])]
     given = {name: F.col(f"`{name}`").cast("string") for name in names}
     given["message.properties"] = F.to_json("message.properties")
-    schema, fails = decoding.schema, f"reason = '{FAILS}'"
+    schema, fails = decoding.schema, f"_reason = '{FAILS}'"
 
     def failure(name: str, value: Column) -> Column:
         sql = decoding.columns[name]

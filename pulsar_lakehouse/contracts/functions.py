@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from sqlglot import parse_one
+from sqlglot import TokenType, parse_one, tokenize
 from sqlglot.errors import SqlglotError
 from sqlglot.expressions import Anonymous
 
@@ -27,8 +27,8 @@ def function(
     """A decorator for a Python function that SQL of this project can call by its name.
 
     It is called with a pyarrow Array for each argument, and gives one with a value for each row, which depends on the
-    arguments of this row alone. Where it raises an error, it is called again for each row, and the error is that of
-    the row: in declarations, its message goes to quarantine.malformed.
+    arguments of this row alone. Where it raises an error, it is called again for fewer and fewer rows, and the error is
+    that of a row: in declarations, its message goes to quarantine.malformed.
 
     `arguments` are the names and types of the arguments, and `returns` is the type of the values, as in a topic's
     fields. An argument of another type is cast. With ARRAY<...>, `explode` makes many rows of one.
@@ -109,9 +109,12 @@ def _wrong_type(returns: str) -> Iterator[str]:
 
 def is_of_sql(name: str) -> bool:
     """Whether SQL has a function of this name, or another use of the word."""
+    [token] = tokenize(name, dialect="spark")
+    if token.token_type is not TokenType.VAR or name in F.__all__:
+        return True
     try:
-        return name in F.__all__ or not isinstance(parse_one(f"{name}(a)", dialect="spark"), Anonymous)
-    except SqlglotError:
+        return not isinstance(parse_one(f"{name}(a)", dialect="spark"), Anonymous)
+    except (SqlglotError, IndexError):  # it needs other arguments
         return True
 
 

@@ -27,6 +27,8 @@ TIME = re.compile(
     r"([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)(?:\[[^]]+\])?"
 )
 """A time in ISO 8601 and RFC 3339, with the name of its zone as Java's ZonedDateTime writes it."""
+OF_URLS = str.maketrans("-_", "+/")
+"""The two letters that differ in base64 for URLs."""
 EXACT = Context(prec=2000)
 SHOWN = 100
 """Characters of a value that a reason shows."""
@@ -225,9 +227,9 @@ def number_of(unscaled: bytes, scale: int) -> Decimal:
 
 
 def _bytes(value: Value) -> bytes:
-    """Bytes, which JSON has as a text in base64."""
+    """Bytes, which JSON has as a text in base64, or in that for URLs, as pydantic writes it."""
     if isinstance(value, str) and not isinstance(value, Number):
-        return b64decode(value, validate=True)
+        return b64decode(value.translate(OF_URLS), validate=True)
     return value if isinstance(value, bytes) else _refuse(value)
 
 

@@ -6,14 +6,16 @@ facts that look up one of them.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.bronze.erasures import ERASED, PARTS
-from pulsar_lakehouse.contracts.decoding import MALFORMED, decode_if_readable
+from pulsar_lakehouse.contracts.decoding import MALFORMED, Decoding, decode_if_readable
 from pulsar_lakehouse.contracts.keys import key_text
+from pulsar_lakehouse.contracts.topics import is_by_message
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, is_meant
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.survivors import follow, leading_to, mapping_of, merges_of
@@ -97,8 +99,8 @@ def _changes(lake: Lake, entity: Entity, keys: frozenset[str]) -> DataFrame:
 def _keyed(lake: Lake, entity: Entity) -> DataFrame:
     """The position of each message or row, and as `keys` its key and a single row's message key, as far as readable."""
     entity = as_written(lake, entity)
-    messages = lake.table(entity.topic.bronze_table).read()
-    read = messages.transform(decode_if_readable, decoding=entity.decoding, names=entity.keys)
+    messages, decoding = lake.table(entity.topic.bronze_table).read(), _with_unread(entity.decoding)
+    read = messages.transform(decode_if_readable, decoding=decoding, names=entity.keys)
     key = key_text([F.col(name) for name in entity.keys])
     own = [] if entity.topic.rows else ["message.key"]
     return read.select("message.position", F.array(*own, key).alias("keys"))
@@ -125,10 +127,19 @@ def _direct(enrichment: Enrichment, keys: Keys) -> list[Lookup]:
 def _own(lake: Lake, enrichment: Enrichment, keys: Keys) -> DataFrame:
     """The position of each message, and as `keys` those of its direct lookups, as far as readable."""
     enrichment, direct = as_written(lake, enrichment), _direct(enrichment, keys)
-    messages = lake.table(enrichment.topic.bronze_table).read()
+    messages, decoding = lake.table(enrichment.topic.bronze_table).read(), _with_unread(enrichment.decoding)
     names = list(dict.fromkeys(path for each in direct for path in each.paths))
-    read = messages.transform(decode_if_readable, decoding=enrichment.decoding, names=names)
+    read = messages.transform(decode_if_readable, decoding=decoding, names=names)
     return read.select("message.position", F.array(*(each.own_key for each in direct)).alias("keys"))
+
+
+def _with_unread(decoding: Decoding) -> Decoding:
+    """Also of messages that can't be read and count as another kind, if fields tell kinds: they may be of this one."""
+    topic = decoding.topic
+    if not topic.kinds or is_by_message(topic.where):
+        return decoding
+    kinds = tuple((name, where) for name, where in topic.kinds if where == topic.where or is_by_message(where))
+    return replace(decoding, topic=replace(topic, kinds=kinds))
 
 
 def _uses(enrichment: Enrichment, rows: DataFrame, keys: Keys) -> Column:

@@ -32,7 +32,7 @@ from pulsar_lakehouse.progress import CONSOLE, spinner
 from pulsar_lakehouse.records import keep_failure, keep_step, step_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.batches import frozen_modules
-from pulsar_lakehouse.spark.error_causes import cause_of, is_of_busy_machine, is_permanent
+from pulsar_lakehouse.spark.error_causes import ACCEPTS_LOSS, cause_of, is_of_busy_machine, is_permanent
 from pulsar_lakehouse.spark.session import drop_idle_callbacks
 
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.02, 0.2
@@ -158,8 +158,13 @@ def failures_noted(settings: Settings, steps: Iterable[str]) -> Iterator[None]:
 
 def _line(step: str, error: Exception) -> str:
     """What is recorded and told of a failure of the step."""
-    why = str(error) if isinstance(error, LakehouseError) else cause_of(error)
+    why = str(error) if isinstance(error, LakehouseError) else _cause(step, error)
     return f"{step}: {why.removeprefix(f'{step}: ')}"
+
+
+def _cause(step: str, error: Exception) -> str:
+    """The most helpful line on an error of the step."""
+    return cause_of(error).replace(ACCEPTS_LOSS, f"`lakehouse {step} --accept-loss`")
 
 
 def _rows_of_round(steps: Sequence[Sequence["_Supervised"]], tell: Callable[[], None]) -> int:
@@ -383,10 +388,11 @@ class _Supervised:
     def _wait_after(self, error: Exception) -> None:
         """Wait for the next retry. Raises LakehouseError if none is left, and PermanentError if a retry can't help."""
         self._kept = None
-        if self._stream.blame(cause_of(error)):
+        why = _cause(self.name, error)
+        if self._stream.blame(why):
             self._failures = 0
             return
-        line = f"{self.name}: {cause_of(error)}"
+        line = f"{self.name}: {why}"
         if is_permanent(error) or self._failures == self._run.retries:
             raise (PermanentError if is_permanent(error) else LakehouseError)(line) from error
         self._note_failure(line, is_over=False)

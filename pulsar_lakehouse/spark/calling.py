@@ -4,11 +4,10 @@ import faulthandler
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -95,8 +94,7 @@ class Caller:
 
     def _called(self, arguments: Sequence[pa.Array], count: int) -> pa.Array:
         """The values of a call for so many rows, or for a group, which gives one."""
-        with self._in_time():
-            found = self.call(*arguments)
+        found = self._in_time(arguments)
         if self.is_aggregate:
             found = pa.array([found.as_py() if isinstance(found, pa.Scalar) else found], self.kind)
         if isinstance(found, pa.ChunkedArray):
@@ -107,20 +105,22 @@ class Caller:
             raise ValueError(f"gives {len(found)} values for {count} rows")
         return found.cast(self.kind)
 
-    @contextmanager
-    def _in_time(self) -> Iterator[None]:
-        """Interrupt the block after the time; and end the process if that does not help, as in code in C."""
+    def _in_time(self, arguments: Sequence[pa.Array]) -> Any:
+        """What a call gives. Interrupts it after the time; and ends the process if that does not help, as in C."""
+        is_running = True
 
-        def stop(number: int, frame: FrameType | None) -> NoReturn:
-            raise StoppedError(self)
+        def stop(number: int, frame: FrameType | None) -> None:
+            if is_running:
+                raise StoppedError(self)
 
         before, log = signal.signal(signal.SIGALRM, stop), _log_of_crashes()
         try:
             if log is not None:
                 faulthandler.dump_traceback_later(self.timeout + GRACE, exit=True, file=log)
             signal.setitimer(signal.ITIMER_REAL, self.timeout, 1)
-            yield
+            return self.call(*arguments)
         finally:
+            is_running = False  # Python handles no signal before this
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             if log is not None:

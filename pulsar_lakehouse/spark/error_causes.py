@@ -30,6 +30,8 @@ _STUCK = (
     r'Timeout \([\d:.]+\)!\n(?:.*\n)*?\s+File "([^"\n]+)", line (\d+) in (\w+)\n\s+File "[^"\n]+/spark/calling\.py"'
 )
 """What a Python process says of the function that it could not interrupt, before it ends itself."""
+ACCEPTS_LOSS = "`lakehouse land --accept-loss`"
+"""The command for all topics: an error has only the name that a topic has in Pulsar."""
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
@@ -38,8 +40,8 @@ _LINES = (
         r"\1: `lakehouse topics create` makes the declared ones",
     ),
     (
-        r"PulsarSourceError: (\S+/([^/\s]+?)(?:-partition-\d+)?(?::| after) .+); failOnDataLoss=false goes on",
-        r"\1; `lakehouse land \2 --accept-loss` writes that down and goes on",
+        r"PulsarSourceError: (\S+(?::| after) .+); failOnDataLoss=false goes on",
+        rf"\1; {ACCEPTS_LOSS} writes that down and goes on",
     ),
     (r"DeltaError: (\S+): [^\n]*Permission denied", r"not writable: \1"),
     (r"DeltaError: (\S+): [^\n]*No space left", r"\1: no space left on the disk"),

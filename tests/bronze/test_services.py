@@ -10,13 +10,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiolimiter import AsyncLimiter
 
 from pulsar_lakehouse.bronze import services
-from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
+from pulsar_lakehouse.bronze.services import ServiceLanding, _Asked, is_left_alone
 from pulsar_lakehouse.contracts.services import Service
 from pulsar_lakehouse.errors import SourceError
 from pulsar_lakehouse.inspection.query import query
@@ -124,6 +126,44 @@ def test_a_service_that_is_down_is_left_alone(own: Lake, server: Geocoder, monke
     assert len(server.calls) == first + 1 + 500
 
 
+async def refuses(address: str) -> dict[str, str]:
+    if address == "slow":
+        await asyncio.sleep(0.3)
+        return {}
+    raise ConnectionError(address)
+
+
+def called(service: Service, keys: list[str]) -> tuple[list[str], list[str], bool]:
+    """What was called, what has failed in the end, and whether the circuit is open then."""
+    calls: list[str] = []
+
+    async def geocode(address: str) -> object:
+        calls.append(address)
+        return await service(address)
+
+    noted = replace(service, function=geocode)
+    asked = _Asked(noted, keys, AsyncLimiter(1, 1 / noted.rate), is_probed=False)
+    asyncio.run(asked.ask_all())
+    return calls, [key for key, _ in asked.failures], asked.is_open
+
+
+def test_no_call_begins_or_is_repeated_when_twenty_in_a_row_have_failed() -> None:
+    keys = [f"n{number}" for number in range(100)]
+    calls, _, is_open = called(Service(refuses, returns="city STRING", rate=200), keys)
+    assert (len(calls), is_open) == (20, True)
+
+
+def test_a_call_that_answers_late_does_not_close_the_circuit() -> None:
+    keys = ["slow", *(f"n{number}" for number in range(40))]
+    calls, _, is_open = called(Service(refuses, returns="city STRING", rate=200, retries=0), keys)
+    assert (calls, is_open) == (keys[:21], True)
+
+
+def test_a_call_that_there_is_no_time_to_repeat_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "ASK_SECONDS", 0.5)
+    assert called(Service(refuses, returns="city STRING", rate=1), ["n"]) == (["n"], ["n"], False)
+
+
 def test_a_key_that_failed_is_left_alone_while_others_are_asked(own: Lake, server: Geocoder) -> None:
     keys = ["fails"]
     asked = landing(own, geocode_at(server.url, retries=0), keys)
@@ -214,7 +254,7 @@ def test_asking_ends_when_the_step_does(own: Lake, server: Geocoder) -> None:
 
 KILLED = """
 import sys
-from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
+from pulsar_lakehouse.bronze.services import ServiceLanding, _Asked, is_left_alone
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.tables.lake import Lake

@@ -78,6 +78,7 @@ def test_times_as_real_writers_have_them(written: str, micros: int) -> None:
         ("DATE", "[2026, 1, 31]", 20484),
         ("STRING", "12345678901234567890.10", "12345678901234567890.10"),
         ("BINARY", '"AP8="', b"\x00\xff"),
+        ("BINARY", '"_-8="', b"\xff\xef"),
         ("STRING", '{"a": [1.0, true, null]}', '{"a":[1.0,true,null]}'),
         ("STRUCT<`http.method`: STRING, `@type`: STRING, `$oid`: BIGINT>", '{"http.method": "GET", "$oid": 1}',
          {"http.method": "GET", "$oid": 1}),

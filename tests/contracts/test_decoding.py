@@ -94,6 +94,18 @@ def test_payloads_that_break_it_and_why(spark: SparkSession) -> None:
     assert dict(zip(BROKEN, reasons(spark, list(BROKEN)), strict=True)) == BROKEN
 
 
+def test_a_field_can_be_named_like_the_reason(spark: SparkSession) -> None:
+    topic = Topic("refunds", "id BIGINT NOT NULL, reason STRING")
+    decoding = Decoding(topic=topic, columns={"id": "id", "days": "CAST(reason AS INT)"})
+    payloads = [b'{"reason": "3"}', b'{"id": 1, "reason": "late"}']
+    rows = [bronze_row(message("refunds", payload, key="k", place=place)) for place, payload in enumerate(payloads)]
+    messages = spark.createDataFrame(rows, bronze_table(topic).ddl)
+    found = messages.transform(decode, decoding=decoding, reject=F.lit(None).cast("string"))
+    why = found.transform(explain, decoding=decoding).orderBy("message.position").collect()
+    fails = "days: CAST(reason AS INT) gives no int with reason = late"
+    assert [row.reason for row in why] == ["id is missing", fails]
+
+
 def test_what_follows_the_object_is_not_lost(spark: SparkSession) -> None:
     assert reasons(spark, list(TRAILING)) == ["more after the JSON object"] * len(TRAILING)
 

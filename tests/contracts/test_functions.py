@@ -31,6 +31,14 @@ def upper(email: Any) -> Any:
     return email
 
 
+def map(email: Any) -> Any:
+    return email
+
+
+def decimal(email: Any) -> Any:
+    return email
+
+
 def Site(email: Any) -> Any:
     return email
 
@@ -41,6 +49,8 @@ def Site(email: Any) -> Any:
         ({"call": 3}, "function 3: must be a function that is written with def"),
         ({"call": waits}, "function waits: must be a function that is written with def"),
         ({"call": upper}, "function upper: SQL uses this name: choose another"),
+        ({"call": map}, "function map: SQL uses this name: choose another"),
+        ({"call": decimal}, "function decimal: SQL uses this name: choose another"),
         ({"call": Site}, "function Site: must be named with lower-case letters, digits and _, after a letter"),
         ({"arguments": ""}, "function site: arguments: '' is no field: must be a name and a type"),
         ({"arguments": "email TEXTS"}, "function site: arguments: field email is TEXTS: must be one of"),

@@ -291,3 +291,22 @@ def test_other_keys_of_an_erased_message_have_the_state_that_older_messages_tell
     [version] = [row for row in read(own.settings, stores.history.name) if row["id"] == 1]
     assert (version["city"], version["valid_until"]) == ("Bonn", None)
     assert reconcile_entity(own, stores).holds
+
+
+def test_what_can_not_be_read_may_be_of_any_kind_that_fields_tell(lake: Lake, tmp_path: Path) -> None:
+    """It counts as a product, and has the key of a customer, or none."""
+    own = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    conditions = tuple((name, f"kind = '{name}'") for name in ("products", "customers"))
+    entities = tuple(
+        Entity(
+            topic=Topic(name, "id BIGINT NOT NULL, kind STRING", topic="shop", where=where, kinds=conditions),
+            key="id",
+            columns="id",
+        )
+        for name, where in conditions
+    )
+    landed = [message("shop", b"{", key=key, place=place) for place, key in enumerate(("5", None))]
+    land_literally(own, landed, [entities[0].topic.landing])
+    catch_up(own.settings, merging(own, entities))
+    found = find(own, Pipeline(entities=entities, enrichments=(), sql_tables=()), entities[1], "5")
+    assert (found.tables, found.unreadable) == ({"bronze.shop": 1, "quarantine.malformed": 1}, 1)

@@ -20,7 +20,7 @@ from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.jobs.maintenance import Maintained, maintain
 from pulsar_lakehouse.jobs.new_data import Look
 from pulsar_lakehouse.jobs.steps import enriching, landing, merging
-from pulsar_lakehouse.jobs.streams import Stream, catch_up, keep_up
+from pulsar_lakehouse.jobs.streams import Stream, _line, catch_up, keep_up
 from pulsar_lakehouse.leases.leases import Lease
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -35,6 +35,13 @@ from tests.oracle import Message, Oracle
 from tests.shop import ENRICHMENTS, ENTITIES, TOPICS, WRITTEN
 
 NO_LEASE = Lease(command="", kind="step")
+
+
+def test_the_command_that_accepts_a_loss_has_the_declared_name() -> None:
+    lost = "persistent://public/shop/orders-eu-partition-0 after 1:2 up to 3:4: the broker has deleted 3:0"
+    error = RuntimeError(f"PulsarSourceError: {lost}; failOnDataLoss=false goes on")
+    way_on = "`lakehouse land orders --accept-loss` writes that down and goes on"
+    assert _line("land orders", error) == f"land orders: {lost}; {way_on}"
 
 
 @pytest.mark.parametrize(("retries", "error"), [(1, None), (0, "^texts: it was busy$")])

@@ -119,6 +119,19 @@ def test_a_call_that_does_not_return_is_stopped() -> None:
     assert signal.getsignal(signal.SIGALRM) is before
 
 
+def test_a_signal_that_comes_when_the_call_has_returned_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, set_timer = signal.getsignal(signal.SIGALRM), signal.setitimer
+
+    def late(which: int, seconds: float, interval: float = 0.0) -> None:
+        if not seconds:
+            signal.raise_signal(signal.SIGALRM)
+        set_timer(which, seconds, interval)
+
+    monkeypatch.setattr(signal, "setitimer", late)
+    assert outcomes(inverse, numbers(3)) == [(20, None)]
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
 def test_a_function_that_never_returns_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "MANY", 3)
     with pytest.raises(PermanentError, match=r"^function f: 3 calls in succession took longer than 0.05 s$"):
