@@ -110,8 +110,8 @@ def drivers(project: Settings) -> list[psutil.Process]:
     for process in psutil.process_iter(["cmdline", "environ"]):
         ours = (process.info["environ"] or {}).get("LAKEHOUSE_HOME") == str(project.home)
         line = {*(process.info["cmdline"] or ())}
-        is_forked = "pulsar_lakehouse.engine.forkserver" in line and engine is not None
-        is_forked = is_forked and process.ppid() != engine["pid"]
+        is_server = engine is not None and process.ppid() == engine["pid"]
+        is_forked = "pulsar_lakehouse.engine.forkserver" in line and not is_server
         step = {"pulsar_lakehouse.cli", "org.apache.spark.deploy.SparkSubmit"}
         if ours and process.pid != idle and (is_forked or step & line):
             found.append(process)
