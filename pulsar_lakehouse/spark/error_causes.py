@@ -30,6 +30,8 @@ _STUCK = (
     r'Timeout \([\d:.]+\)!\n(?:.*\n)*?\s+File "([^"\n]+)", line (\d+) in (\w+)\n\s+File "[^"\n]+/spark/calling\.py"'
 )
 """What a Python process says of the function that it could not interrupt, before it ends itself."""
+_CAUSE = r"\s*\n\s*(?:\x1b\[\d*m)?↳(?:\x1b\[\d*m)?\s*"
+"""What delta-rs writes before the cause of an error, in a line of its own."""
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
@@ -109,4 +111,4 @@ def _told_by(error: BaseException | None) -> str:
     while error is not None:
         told.append(str(error))
         error = getattr(error, "_cause", None)
-    return "\n".join(told)
+    return re.sub(_CAUSE, ": ", "\n".join(told))
