@@ -84,6 +84,10 @@ bench: install ## Run all benchmarks (an hour and a half)
 chaos: install ## Inject faults into a running pipeline, and check its tables each time; SEED=1 FAULTS=200 (three hours)
 	@$(RUN)/python -m tests.chaos --seed $(or $(SEED),1) --faults $(or $(FAULTS),200)
 
+.PHONY: failing-writes
+failing-writes: install ## Let system calls that write fail in each step, and check its tables; SEED=1 TIMES=300 (half an hour)
+	@$(RUN)/python -m tests.failing_writes --seed $(or $(SEED),1) --times $(or $(TIMES),300) --commands 20
+
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py

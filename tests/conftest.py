@@ -19,6 +19,7 @@ from pulsar_lakehouse.spark.session import LITTLE_DATA, start_spark, stop_spark
 from pulsar_lakehouse.tables.lake import Lake
 from tests.bronze.broker_topics import Topics
 from tests.cluster import Cluster
+from tests.failing_writes.shim import Shim, has_compiler
 from tests.java_client import JavaClient, java_client
 from tests.s3 import CREDENTIALS, Server
 
@@ -105,9 +106,17 @@ def java(endpoint: Endpoint, settings: Settings) -> Iterator[JavaClient]:
 
 
 @pytest.fixture(scope="session")
-def spark(settings: Settings) -> Iterator[SparkSession]:
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Shim | None:
+    """Lets calls fail with which the JVM changes files. Without a compiler, there is none."""
+    return Shim(tmp_path_factory.mktemp("shim"), tmp_path_factory.getbasetemp()) if has_compiler() else None
+
+
+@pytest.fixture(scope="session")
+def spark(settings: Settings, shim: Shim | None) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEHOUSE_PULSAR__TOKEN", SECRET)
+        for name, value in shim.environment.items() if shim else ():
+            patch.setenv(name, value)
         session = start_spark(settings)
     yield session
     stop_spark()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import obstore
 from py4j.protocol import Py4JJavaError
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
@@ -17,7 +18,7 @@ from pulsar_lakehouse.checkpoints.batches import VERSION
 from pulsar_lakehouse.checkpoints.offsets import TableOffset
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.spark.files import Files, java_class
-from pulsar_lakehouse.storage import time_precision
+from pulsar_lakehouse.storage import folder, time_precision
 from pulsar_lakehouse.tables.declared import KEEP, Table, commit_file
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -129,18 +130,22 @@ def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     The stream must read whole versions. 0 if there is no such batch, or if it had read another table. The version is
     noted beside the checkpoints, because it is still needed after the checkpoint was removed.
     """
-    path, note = lake.settings.checkpoint_path(stream), f"{lake.settings.checkpoint_root}/.finished/{stream}"
+    path, notes = lake.settings.checkpoint_path(stream), folder(lake.settings, lake.settings.checkpoint_root)
+    note = f".finished/{stream}"
     try:
-        noted = json.loads(lake.files.read_text(note)) if lake.files.exists(note) else {}
+        noted = json.loads(bytes(obstore.get(notes, note).bytes()))
+    except (FileNotFoundError, ValueError):  # there is none, or it is torn
+        noted = {}
+    try:
         done = _last_batch(lake.spark, "CommitLog", f"{path}/commits") if lake.files.exists(path) else NONE
         offsets = [] if done == NONE else _offsets(lake.spark, f"{path}/offsets/{done}")
-    except (_UnsoundError, ValueError):
-        return 0
+    except _UnsoundError:
+        offsets = []
     id = lake.table(reads).id
     read = [each.last_read + 1 for each in offsets if each is not None and each.table_id == id]
     finished = max([*read, int(noted.get(id, 0))])
     if finished and noted != {id: finished}:
-        lake.files.write_text(note, json.dumps({id: finished}))
+        obstore.put(notes, note, json.dumps({id: finished}).encode())
     return finished
 
 

@@ -33,7 +33,7 @@ def refresh_each(lake: Lake, tables: Sequence[SqlTable], *, full: bool = False) 
             failed.append(error)
         except (PySparkException, DeltaError) as error:
             kind = PermanentError if is_permanent(error) else LakehouseError
-            failed.append(kind(f"{table.name}: {cause_of(error)}"))
+            failed.append(kind(f"{table.name}: {cause_of(error).removeprefix(f'{table.name}: ')}"))
     clear_undeclared(lake, [table.name for table in pipeline_of(lake.settings).sql_tables])
     if failed:
         # A retry is worthwhile if it can help one of them.

@@ -32,6 +32,8 @@ _STUCK = (
 """What a Python process says of the function that it could not interrupt, before it ends itself."""
 ACCEPTS_LOSS = "`lakehouse land --accept-loss`"
 """The command for all topics: an error has only the name that a topic has in Pulsar."""
+_CAUSE = r"\s*\n\s*(?:\x1b\[\d*m)?↳(?:\x1b\[\d*m)?\s*"
+"""What delta-rs writes before the cause of an error, in a line of its own."""
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
 _LINES = (
@@ -111,4 +113,4 @@ def _told_by(error: BaseException | None) -> str:
     while error is not None:
         told.append(str(error))
         error = getattr(error, "_cause", None)
-    return "\n".join(told)
+    return re.sub(_CAUSE, ": ", "\n".join(told))

@@ -5,6 +5,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pulsar_lakehouse.errors import LakehouseError
+
 
 @dataclass(frozen=True)
 class Files:
@@ -24,9 +26,10 @@ class Files:
         return [str(status.getPath().toString()) for status in files.globStatus(where) or ()]
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a folder with its contents, if it exists."""
+        """Delete a file, or a folder with its contents, if it exists. Raises LakehouseError if it is still there."""
         files, where = self._at(path)
-        files.delete(where, True)
+        if not files.delete(where, True) and files.exists(where):
+            raise LakehouseError(f"{path}: can't be deleted")
 
     def move(self, path: str, target: str) -> bool:
         """Rename a folder, and create the folders above its new name; returns whether that was possible."""
@@ -49,15 +52,6 @@ class Files:
         stream = files.open(where)
         try:
             return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
-
-    def write_text(self, path: str, text: str) -> None:
-        """Write a small file, in place of the one that is there."""
-        files, where = self._at(path)
-        stream = files.create(where, True)
-        try:
-            stream.write(text.encode())
         finally:
             stream.close()
 

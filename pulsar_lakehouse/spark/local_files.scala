@@ -7,7 +7,7 @@ package lakehouse {
 
 import java.io.{File, FileNotFoundException}
 import java.net.URI
-import java.nio.file.Files
+import java.nio.file.{Files, StandardCopyOption}
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
@@ -29,6 +29,19 @@ class RawFiles extends RawLocalFileSystem {
 
   override def getFileLinkStatus(path: Path): FileStatus =
     if (Files.isSymbolicLink(pathToFile(path).toPath)) super.getFileLinkStatus(path) else getFileStatus(path)
+
+  /** If it fails, Hadoop's own copies the file: who reads it meanwhile, or after a crash, would see half of it. */
+  override def rename(from: Path, to: Path): Boolean = {
+    Files.move(pathToFile(from).toPath, pathToFile(to).toPath, StandardCopyOption.ATOMIC_MOVE)
+    true
+  }
+
+  /** If it fails, Hadoop's own does not say why. */
+  override protected def mkOneDirWithMode(path: Path, file: File, permission: FsPermission): Boolean =
+    super.mkOneDirWithMode(path, file, permission) || {
+      if (!file.isDirectory) Files.createDirectory(file.toPath)
+      true
+    }
 
   private val SetGroup = 0x400
 }

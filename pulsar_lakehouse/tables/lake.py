@@ -337,6 +337,8 @@ class LakeTable:
         properties = {**EACH_TABLE, **table.properties}
         if direct.create(self.lake.settings, table, properties):
             return
+        if not self.is_created():
+            files.delete(f"{path}/_delta_log")  # as the failed attempt may have left one
         partitioned = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
         try:
             self.lake.spark.sql(

@@ -5,12 +5,13 @@ import os
 import shutil
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.checkpoints.soundness import create_tables_of, sound_checkpoint
+from pulsar_lakehouse.checkpoints.soundness import create_tables_of, finished_version, sound_checkpoint
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table, commit_file
 from pulsar_lakehouse.tables.lake import Lake
@@ -180,3 +181,14 @@ def test_a_table_that_is_younger_than_its_stream_needs_all_that_was_read(
     create_tables_of(Lake(spark, elsewhere), checkpoint.name, [BOATS, ships])
     assert not checkpoint.exists()
     assert capsys.readouterr().err.startswith("bronze.ships: created after the stream had begun: the checkpoint")
+
+
+def test_how_far_a_stream_is_stays_known_without_its_checkpoint_or_its_note(
+    spark: SparkSession, project: Settings, checkpoint: Path
+) -> None:
+    lake = Lake(spark, project.model_copy(update={"checkpoints": str(checkpoint.parent)}))
+    note = checkpoint.parent / ".finished" / "boats"
+    for harm in (Path.touch, partial(Path.write_text, data="{"), lambda _: shutil.rmtree(checkpoint)):
+        assert finished_version(lake, "boats", reads=BOATS.name) == 4
+        harm(note)
+    assert finished_version(lake, "boats", reads=BOATS.name) == 4

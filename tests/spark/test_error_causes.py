@@ -61,6 +61,11 @@ RuntimeError: power cut
             "gold.notes: no space left on the disk",
         ),
         (
+            "_internal.DeltaError: gold.notes: Generic error\n    \x1b[31m↳\x1b[0m Unable to copy data to file\n"
+            "     \x1b[31m↳\x1b[0m Input/output error (os error 5)\n",
+            "gold.notes: Generic error: Unable to copy data to file: Input/output error (os error 5)",
+        ),
+        (
             "_internal.DeltaError: gold.notes: LocalFileSystem error: Permission denied (os error 13)",
             "not writable: gold.notes",
         ),

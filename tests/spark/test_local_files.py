@@ -10,6 +10,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.spark.files import Files
+from tests.failing_writes.shim import NO_COMPILER, Failure, Shim
+
 
 @pytest.fixture
 def hadoop(spark: SparkSession) -> Any:
@@ -100,6 +104,33 @@ def test_another_rename_takes_none_either(hadoop: Any, files: Any, tmp_path: Pat
         ("new", "ours"),
         ("theirs", "theirs"),
     ]
+
+
+def test_a_rename_that_fails_copies_nothing(shim: Shim | None, rename: Callable[..., None], tmp_path: Path) -> None:
+    if shim is None:
+        pytest.skip(NO_COMPILER)
+    (tmp_path / "old").write_text("text")
+    with shim.failing(Failure.ERROR, at=1), pytest.raises(Py4JJavaError, match="Input/output error"):
+        rename(tmp_path / "old", tmp_path / "new")
+    assert [file.name for file in tmp_path.iterdir()] == ["old"]
+
+
+def test_why_a_folder_can_t_be_made_is_told(shim: Shim | None, hadoop: Any, files: Any, tmp_path: Path) -> None:
+    if shim is None:
+        pytest.skip(NO_COMPILER)
+    with shim.failing(Failure.FULL, at=1), pytest.raises(Py4JJavaError, match="No space left on device"):
+        files.mkdirs(hadoop.Path(f"{tmp_path}/a/b"))
+
+
+def test_what_is_not_deleted_is_told(spark: SparkSession, shim: Shim | None, tmp_path: Path) -> None:
+    if shim is None:
+        pytest.skip(NO_COMPILER)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    with shim.failing(Failure.ERROR, at=2), pytest.raises(LakehouseError, match=r"/folder: can't be deleted$"):
+        Files(spark).delete(f"{tmp_path}/folder")
+    Files(spark).delete(f"{tmp_path}/folder")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page faults of ended children are told by Linux only")

@@ -56,7 +56,8 @@ def test_a_table_is_the_same_whoever_makes_it(
 def test_what_delta_rs_fails_to_make_spark_makes(
     spark: SparkSession, project: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
+    def fail(path: str, *_: object, **__: object) -> None:
+        Path(path, "_delta_log").mkdir(parents=True)
         raise OSError("no space left on device")
 
     monkeypatch.setattr(DeltaTable, "create", fail)
