@@ -85,7 +85,7 @@ chaos: install ## Inject faults into a running pipeline, and check its tables ea
 	@$(RUN)/python -m tests.chaos --seed $(or $(SEED),1) --faults $(or $(FAULTS),200)
 
 .PHONY: failing-writes
-failing-writes: install ## Let system calls that write fail in each step, and check its tables; SEED=1 TIMES=300 (half an hour)
+failing-writes: install ## Let system calls that write fail in each step, and check its tables; SEED=1 TIMES=300 (hours)
 	@$(RUN)/python -m tests.failing_writes --seed $(or $(SEED),1) --times $(or $(TIMES),300) --commands 20
 
 .PHONY: pictures
