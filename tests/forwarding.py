@@ -93,7 +93,8 @@ def pulsar_proxy(folder: Path, broker: Endpoint, settings: Settings) -> Iterator
         "PULSAR_GC_LOG": "-Xlog:gc=off",
     }
     with (folder / "proxy.log").open("wb") as log:
-        process = psutil.Popen([home / "bin" / "pulsar", "proxy"], env=environment, stdout=log, stderr=log)
+        command: list[str | Path] = [home / "bin" / "pulsar", "proxy"]
+        process = psutil.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
         assert wait_until(lambda: all(map(answers, ports)), "Starting the proxy", 60), (
             folder / "proxy.log"
