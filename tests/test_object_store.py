@@ -19,6 +19,7 @@ import pytest
 from deltalake import write_deltalake
 from impala.dbapi import connect
 
+from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.domains.shop.workload import Workload
 from pulsar_lakehouse.errors import BusyError
 from pulsar_lakehouse.inspection.query import query
@@ -27,7 +28,7 @@ from pulsar_lakehouse.jobs.maintenance import maintain
 from pulsar_lakehouse.leases.claims import GIVE_UP
 from pulsar_lakehouse.local import airflow
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.pulsar.produce import produce
+from pulsar_lakehouse.pulsar.produce import Message, produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, table_options
 from pulsar_lakehouse.tables.stored import is_stored, stored_table
@@ -41,6 +42,7 @@ from tests.oracle import Oracle
 from tests.pipeline.projects import project
 from tests.s3 import BUCKET, Server, Unreliable, in_store
 from tests.shop import TOPICS, WRITTEN
+from tests.test_docs import ROOT, blocks
 
 LAKEHOUSE = Path(sys.prefix) / "bin" / "lakehouse"
 MESSY = Workload(
@@ -101,6 +103,28 @@ def test_all_that_a_run_writes_is_in_the_store(
     assert [each.table for each in maintain(project) if each.failed or each.busy] == []
     assert not (project.home / "warehouse").exists()
     assert not (project.home / "checkpoints").exists()
+
+
+@pytest.mark.s3
+@pytest.mark.spark
+def test_several_topics_land_in_one_table_of_the_store(
+    settings: Settings, endpoint: Endpoint, store: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`orders-us` comes after the first run. Order 1 is in both."""
+    declared, _ = blocks(ROOT / "docs" / "several-topics.md", "python")
+    monkeypatch.setenv("LAKEHOUSE_DECLARATIONS", str(project(tmp_path, orders=declared)))
+    eu, us = (
+        Topic("orders", "id BIGINT NOT NULL, cents BIGINT, orderedAt TIMESTAMP_MILLIS NOT NULL", topic=f"orders-{name}")
+        for name in ("eu", "us")
+    )
+    own = own_topics(in_store(settings, store.url, tmp_path.name), endpoint, tmp_path, [eu])
+    for topic, ids in ((eu, (1, 2)), (us, (1, 3))):
+        sent = [Message("", json.dumps({"id": id, "cents": 1, "orderedAt": 0}).encode(), 0) for id in ids]
+        produce([(topic, sent)], endpoint, own)
+        with running(own) as process:
+            assert process.wait(400) == 0, (own.home / "run.log").read_text()
+    orders = query(own, "SELECT id, region FROM gold.enriched_orders ORDER BY id").fetchall()
+    assert orders == [(1, "eu"), (2, "eu"), (3, "us")]
 
 
 def test_two_that_append_at_once_both_do(settings: Settings, store: Server, tmp_path: Path) -> None:
