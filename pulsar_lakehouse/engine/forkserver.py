@@ -33,8 +33,7 @@ LIBRARIES = (
     *("pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "deltalake", "deltalake.query", "duckdb", "sqlglot"),
     *("sqlglot.dialects", "sqlglot.optimizer", "pydantic_settings", "typer", "rich.progress", "rich.table", "pulsar"),
     *("requests", "fastavro", "google.protobuf.json_format", "cryptography.x509", "pandas", "great_expectations"),
-    *("pyspark.sql.classic.dataframe", "pyarrow.csv", "sqlglot.dialects.spark", "sqlglot.optimizer.annotate_types"),
-    *("tomllib", "xml.etree.ElementTree", "psycopg", "openlineage.client.event_v2", "openlineage.client.facet_v2"),
+    *("pyspark.sql.classic.dataframe", "sqlglot.dialects.spark", "sqlglot.optimizer.annotate_types"),
     *(f"pulsar_lakehouse.{module}" for module in ("cli.run", "cli.plan", "cli.validate", "jobs.lineage.events")),
 )
 """What commands load, or else they do so themselves. A library that is not installed is left out.

@@ -254,7 +254,7 @@ def test_asking_ends_when_the_step_does(own: Lake, server: Geocoder) -> None:
 
 KILLED = """
 import sys
-from pulsar_lakehouse.bronze.services import ServiceLanding, _Asked, is_left_alone
+from pulsar_lakehouse.bronze.services import ServiceLanding, is_left_alone
 from pulsar_lakehouse.locks import Permit
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.tables.lake import Lake
