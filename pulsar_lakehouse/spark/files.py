@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.spark.error_causes import cause_of
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,17 @@ class Files:
         if not files.delete(where, True) and files.exists(where):
             raise LakehouseError(f"{path}: can't be deleted")
 
-    def move(self, path: str, target: str) -> bool:
-        """Rename a folder, and create the folders above its new name; returns whether that was possible."""
+    def move(self, path: str, target: str) -> None:
+        """Rename a folder, and create the folders above its new name. Raises LakehouseError if that is not possible."""
         files, where = self._at(path)
         _, there = self._at(target)
         files.mkdirs(there.getParent())
-        return bool(files.rename(where, there))
+        try:
+            moved = files.rename(where, there)
+        except Py4JJavaError as error:
+            raise LakehouseError(f"{path} can't be moved to {target}: {cause_of(error)}") from error
+        if not moved:
+            raise LakehouseError(f"{path} can't be moved to {target}")
 
     def modified_at(self, path: str) -> int:
         """When a file was last written, in epoch milliseconds."""

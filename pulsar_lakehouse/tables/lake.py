@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pulsar_lakehouse import storage
-from pulsar_lakehouse.errors import LakehouseError, PermanentError
+from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.limits import FEW, FEW_BYTES, HANDFUL
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.settings import Settings
@@ -316,8 +316,7 @@ class LakeTable:
         removed = f"{self.lake.settings.warehouse_root}/.removed/{self.name.replace('.', '/')}"
         files.delete(removed)
         if files.exists(path):
-            if not files.move(path, removed):
-                raise LakehouseError(f"{self.name}: {path} can't be moved to {removed}")
+            files.move(path, removed)
             self._forget_log()
             files.delete(removed)
 
