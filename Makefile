@@ -89,7 +89,7 @@ failing-writes: install ## Let system calls that write fail in each step, and ch
 	@$(RUN)/python -m tests.failing_writes --seed $(or $(SEED),1) --times $(or $(TIMES),300) --commands 20
 
 .PHONY: pictures
-pictures: install ## Take the screenshots of Airflow in docs/images again (10 minutes)
+pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py
 
 .PHONY: format

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from pulsar_lakehouse import Topic
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
@@ -40,6 +42,7 @@ ORDERS = Enrichment(
 """
 
 
+@pytest.mark.long
 def test_a_run_asks_merges_and_enriches_until_no_answer_comes(
     lakehouse: Command, settings: Settings, endpoint: Endpoint, tmp_path: Path
 ) -> None:

@@ -342,6 +342,21 @@ def test_the_pages(api: Api, project: Settings, page: Page) -> None:
     assert tables(project) == today
 
 
+def test_the_page_is_in_the_navigation(api: Api, page: Page) -> None:
+    sign_in(page, api)
+    page.get_by_role("link", name="Lakehouse").click()
+    shown = page.frame_locator("iframe")
+    expect(shown.get_by_role("heading", name="What is wrong")).to_be_visible()
+    take_picture(page, "page")
+    shown.get_by_role("link", name="Tables").click()
+    expect(shown.get_by_role("cell", name="gold.enriched_orders").first).to_be_visible()
+    take_picture(page, "page_tables")
+    page.emulate_media(color_scheme="dark")
+    shown.get_by_role("link", name="Quarantine").click()
+    expect(shown.get_by_role("heading", name="Waiting orders")).to_be_visible()
+    take_picture(page, "page_quarantine")
+
+
 def test_no_step_below_one_that_fails_starts(api: Api, project: Settings) -> None:
     """The reconciliation finds that orders were lost."""
     run = f"{RUNS}/{api.scheduled()['dag_run_id']}"

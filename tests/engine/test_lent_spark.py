@@ -70,6 +70,7 @@ print(len(spark.sparkContext._jsc.getPersistentRDDs()))
     assert (first, before, after) == (second, ["3"], ["False False", "0"])
 
 
+@pytest.mark.long
 def test_a_table_that_was_made_anew_is_read_anew(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "table"
     first = run(f"""

@@ -54,6 +54,7 @@ def sold(project: Settings) -> dict[int, str]:
     return {row["id"]: row["store"]["city"] for row in read(project, "gold.enriched_sales")}
 
 
+@pytest.mark.long
 def test_a_retry_decrypts_what_landed_without_its_private_key(
     lake: Lake,
     endpoint: Endpoint,

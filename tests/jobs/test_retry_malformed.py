@@ -239,6 +239,7 @@ PARCELS = [
 ]
 
 
+@pytest.mark.long
 def test_rows_leave_quarantine_one_by_one_or_with_their_message(lake: Lake, tmp_path: Path) -> None:
     """A crash on the way makes no difference."""
     own = Lake(lake.spark, own_home(lake.settings, tmp_path))

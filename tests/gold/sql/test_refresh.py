@@ -301,6 +301,7 @@ SHAPES = {
 """By name: SELECTs with the keys k and id."""
 
 
+@pytest.mark.long
 def test_each_shape_is_refreshed_by_keys(lake: Lake, tmp_path: Path) -> None:
     own = Lake(lake.spark, own_home(lake.settings, tmp_path))
     for table in LEFT_AND_RIGHT:
