@@ -92,6 +92,22 @@ failing-writes: install ## Let system calls that write fail in each step, and ch
 pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py
 
+.PHONY: build
+build: $(filter .tools/bin/uv,$(UV)) ## Build the wheel and the source distribution of the commit, twice, and compare them
+	@set -eo pipefail; export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct); for out in dist dist/again; do \
+		folder=$$(mktemp -d); git archive HEAD | tar -x -C $$folder; rm -f $$out/*.whl $$out/*.tar.gz; \
+		$(UV) build --quiet --out-dir $$out $$folder; rm -r $$folder; done
+	@cd dist && sha256sum *.whl *.tar.gz | tee again/SHA256SUMS && cd again && sha256sum --check --quiet SHA256SUMS
+
+.PHONY: sbom
+sbom: install ## Write what is installed and downloaded into dist/sbom.cdx.json, in CycloneDX
+	@mkdir -p dist
+	@$(RUN)/python docs/sbom.py $(UV) > dist/sbom.cdx.json
+
+.PHONY: audit
+audit: install ## Ask OSV for known vulnerabilities of the locked packages; needs api.osv.dev
+	@$(UV) audit --locked
+
 .PHONY: format
 format: install ## Format the code, and fix what ruff can fix
 	@$(RUN)/ruff format

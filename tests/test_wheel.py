@@ -28,6 +28,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    subprocess.run([UV, "build", "--sdist", "--quiet", "--out-dir", folder], cwd=CHECKOUT, check=True)
+    return next(folder.glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
 def installed(wheel: Path) -> Path:
     """An environment with the wheel and the locked packages that it needs, and nothing of the checkout."""
     folder = wheel.parent / "installed"
@@ -66,12 +73,24 @@ def test_the_wheel_has_every_file_of_one_package(wheel: Path) -> None:
     assert [Path(name).name for name in scripts] == ["spark-python"]
 
 
-def test_the_source_distribution_has_each_file_once(tmp_path: Path) -> None:
-    subprocess.run([UV, "build", "--sdist", "--quiet", "--out-dir", tmp_path], cwd=CHECKOUT, check=True)
-    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+def test_the_source_distribution_has_each_file_once(source: Path) -> None:
+    with tarfile.open(source) as archive:
         held = [name.partition("/")[2] for name in archive.getnames()]
     others = {"bin/spark-python", "pyproject.toml", "README.md", "LICENSE", "PKG-INFO", ".gitignore"}
     assert sorted(held) == sorted(files_of_the_package() | others)
+
+
+def test_who_builds_it_elsewhere_gets_the_same_bits(wheel: Path, source: Path, tmp_path: Path) -> None:
+    copy, built = tmp_path / "copy", tmp_path / "built"
+    for name in ("pulsar_lakehouse", "bin"):
+        shutil.copytree(CHECKOUT / name, copy / name, copy_function=shutil.copy)  # modified now
+    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(CHECKOUT / name, copy)
+    for file in (copy / "pulsar_lakehouse").rglob("*"):
+        file.chmod(file.stat().st_mode & 0o700)  # as with another umask
+    subprocess.run([UV, "build", "--quiet", "--out-dir", built, copy], check=True)  # and the wheel from the source
+    for mine in (wheel, source):
+        assert (built / mine.name).read_bytes() == mine.read_bytes()
 
 
 IN_A_PROJECT = """
