@@ -169,7 +169,9 @@ def test_the_pipeline_can_be_the_driver_of_executors() -> None:
 def test_executors_find_spark_in_the_image() -> None:
     (executor,) = documents("executors/executor.yaml")
     (home,) = (each["value"] for each in executor["spec"]["containers"][0]["env"] if each["name"] == "SPARK_HOME")
-    python, folder = re.findall(r"^FROM (python:[\d.]+).*?^WORKDIR (\S+)", DOCKERFILE, re.DOTALL | re.MULTILINE)[0]
+    ((python, folder),) = re.findall(
+        r"^ARG PYTHON=(python:[\d.]+).*?^WORKDIR (\S+)", DOCKERFILE, re.DOTALL | re.MULTILINE
+    )
     assert home == f"{folder}/.venv/lib/{python.replace(':', '')}/site-packages/pyspark"
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +13,7 @@ from airflow.configuration import conf
 from pydantic import SecretStr
 
 from pulsar_lakehouse.downloads.artifacts import LIST
+from pulsar_lakehouse.jvm.class_archives import FOLDER as PACKAGED_JAVA
 from pulsar_lakehouse.local import airflow, broker
 from pulsar_lakehouse.settings import load_settings
 
@@ -81,6 +83,16 @@ def test_the_broker_is_of_the_same_version_and_started_the_same_way() -> None:
     versions = {each.attrib["name"]: each.attrib["rev"] for each in ElementTree.parse(LIST).iter("dependency")}
     assert image == f"apachepulsar/pulsar:{versions['pulsar-server-distribution']}"
     assert " ".join(broker.STANDALONE) in re.sub(r"\s+", " ", SERVICES["pulsar"]["command"])
+
+
+def test_all_of_spark_has_the_java_of_the_package() -> None:
+    dockerfile = (FILE.parent / "Dockerfile").read_text()
+    (folder,) = re.findall(r"^WORKDIR (\S+)", dockerfile, re.MULTILINE)
+    java = f"{folder}/.venv/{PACKAGED_JAVA.relative_to(sys.prefix)}"
+    assert f":{java}/bin:" in dockerfile  # where the template of executors finds it
+    assert "openjdk" not in dockerfile
+    started = [service for service in SERVICES.values() if "spark-class" in service.get("command", "")]
+    assert [service["environment"]["JAVA_HOME"] for service in started] == [java, java]
 
 
 def test_each_service_that_another_waits_for_is_there() -> None:
