@@ -140,6 +140,17 @@ def test_all_pods_share_a_home_on_one_node_as_a_user_of_the_image() -> None:
     assert f"useradd --uid {first['securityContext']['runAsUser']} " in DOCKERFILE
 
 
+def test_no_container_may_more_than_an_ordinary_process() -> None:
+    containers = [it for each in COMPLETE if (pod := pod_of(each)) for it in pod["containers"]]
+    containers += [it for pod in PODS.values() for it in pod.get("initContainers", ())]
+    allowed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert [each["name"] for each in containers if each["securityContext"] != allowed] == []
+    pods = [pod for each in COMPLETE if (pod := pod_of(each))]
+    assert [(pod["securityContext"]["runAsNonRoot"], pod["automountServiceAccountToken"]) for pod in pods] == [
+        (True, False)
+    ] * len(pods)
+
+
 def test_the_endpoint_has_its_port_and_its_certificate() -> None:
     container = CONTAINERS["sql"]
     settings = settings_of(container, literals(BASE))

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from pulsar_lakehouse.engine.launch import EndedError, Gateway
-from pulsar_lakehouse.engine.wire import PATIENCE, address, receive, send
+from pulsar_lakehouse.engine.wire import PATIENCE, address, receive, send, user_of
 
 PACKAGE = Path(__file__).parent.parent
 START = 180.0
@@ -72,7 +72,7 @@ class Loan:
 
 
 def borrow(folder: Path, wanted: dict[str, Any], files: Sequence[int]) -> Loan | None:
-    """Borrow the JVM of the engine in this folder; None if there is no engine, or it has lent it, or it is hung.
+    """Borrow the JVM of the engine in this folder; None if this user has none, or has lent it, or it is hung.
 
     `wanted` is what the JVM is started with, if the engine has none that fits. The engine keeps the open `files` until
     the JVM is given back, or has ended. Raises EndedError if the JVM ends while it starts.
@@ -82,6 +82,8 @@ def borrow(folder: Path, wanted: dict[str, Any], files: Sequence[int]) -> Loan |
     try:
         with address(folder / "socket") as name:
             connection.connect(name)
+        if sys.platform == "linux" and user_of(connection) != os.getuid():  # it would get what the environment says
+            raise PermissionError("the engine of another user")
         about = {"pid": os.getpid(), "command": " ".join(sys.argv[1:])}
         send(connection, {"wish": "borrow", "borrower": about, **wanted})
         answer = receive(connection)[0]

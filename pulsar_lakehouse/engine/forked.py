@@ -7,13 +7,12 @@ It imports little, as that is all its use. So it looks for the engine where the 
 import os
 import signal
 import socket
-import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pulsar_lakehouse.engine.wire import PATIENCE, address, interpreter, receive, send
+from pulsar_lakehouse.engine.wire import PATIENCE, address, interpreter, receive, send, user_of
 
 OWN = ("up", "down", "engine", "airflow", "demo", "serve", "ui")
 """Commands that start what outlives the engine, or go on for long, as all do that have `--every`."""
@@ -32,7 +31,7 @@ def run_forked() -> None:
         try:
             with address(home / "engine" / "commands") as name:
                 connection.connect(name)
-            if _user_of(connection) != os.getuid():
+            if user_of(connection) != os.getuid():
                 return
             send(connection, interpreter())
             receive(connection)
@@ -49,12 +48,6 @@ def _can_be_forked() -> bool:
     is_long = "--every" in arguments or not arguments or arguments[0] in OWN
     own_files = any(each.startswith(FILES_OF_PROCESS) for each in (*arguments, *os.environ.values()))
     return not is_long and not own_files and None not in (sys.stdin, sys.stdout, sys.stderr)
-
-
-def _user_of(connection: socket.socket) -> int:
-    """The user whose process is at the other end."""
-    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", told)[1])
 
 
 def _command() -> dict[str, Any]:

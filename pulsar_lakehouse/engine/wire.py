@@ -73,6 +73,12 @@ def address(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
+def user_of(connection: socket.socket) -> int:
+    """The user whose process is at the other end."""
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", told)[1])
+
+
 def interpreter() -> list[str]:
     """What must be equal for a process to be forked that is like one of its own: user, Python, libraries, this code."""
     folders = [Path(each) for each in sys.path if each.endswith("-packages")]

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,14 @@ def test_all_of_spark_has_the_java_of_the_package() -> None:
 def test_each_service_that_another_waits_for_is_there() -> None:
     waited_for = {name for service in SERVICES.values() for name in service.get("depends_on", ())}
     assert waited_for <= set(SERVICES)
+
+
+def test_ports_are_those_of_this_machine() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_grafana_does_not_start_without_a_password() -> None:
+    command = [word.replace("$$", "$") for word in SERVICES["grafana"]["entrypoint"]]
+    done = subprocess.run(command, env={"GRAFANA_PASSWORD": ""}, capture_output=True, text=True)
+    assert (done.returncode != 0, "GRAFANA_PASSWORD: of the user admin" in done.stderr) == (True, True)

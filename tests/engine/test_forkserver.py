@@ -161,6 +161,10 @@ def test_a_frozen_server_is_not_waited_for(home: Path, server: psutil.Popen, mon
     assert not has_forked(server)
 
 
+def test_only_this_user_reaches_a_server(home: Path, server: psutil.Popen) -> None:
+    assert (home / "engine" / "commands").stat().st_mode & 0o077 == 0
+
+
 def test_an_engine_of_another_user_is_not_asked(
     home: Path, server: psutil.Popen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,3 +285,12 @@ def test_a_home_may_have_a_long_name(settings: Settings, tmp_path: Path) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /proc")
 def test_only_this_user_reaches_an_engine(home: Settings, folder: Path) -> None:
     assert (folder / "socket").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a socket does not tell the user at its other end")
+def test_an_engine_of_another_user_lends_nothing(home: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert borrow(folder, wanted(folder), []) is None
+    found = control.state(home)
+    assert found is not None
+    assert found["jvm"] is None
