@@ -1,5 +1,6 @@
 """What is drafted of a topic: from its schema, or from its messages. Each draft is a declaration that can be loaded."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,15 @@ def test_a_field_that_can_not_be_declared_is_a_comment() -> None:
         '# Not declared: mixed: such as "x"',
         "# Not declared: none: such as null",
     ]
+
+
+@pytest.mark.parametrize("name", ['"""\nevil()\n"""', "x\revil()", 'x" + evil() + "', "x\\", "x`, y", "{evil}"])
+def test_no_name_of_a_field_or_topic_becomes_code(name: str) -> None:
+    topic = f"odd{name}odd".replace(",", "")
+    text = draft(contents(topic, ("1", {"id": 1, name: "v"}), ("2", {"id": 2, name: [{name: 1}, "v"]})), "odd")
+    tree = ast.parse(text)
+    assert [type(each) for each in tree.body] == [ast.Expr, ast.ImportFrom, ast.Assign]
+    assert {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)} == {"ODD", "Entity", "Topic"}
 
 
 @pytest.mark.parametrize(
