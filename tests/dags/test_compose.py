@@ -96,6 +96,12 @@ def test_all_of_spark_has_the_java_of_the_package() -> None:
     assert [service["environment"]["JAVA_HOME"] for service in started] == [java, java]
 
 
+def test_what_git_ignores_is_not_in_the_image() -> None:
+    ignored, left_out = ((FILE.parent / name).read_text().split("\n") for name in (".gitignore", ".dockerignore"))
+    named = {line.strip("/") for line in ignored if line}
+    assert named - {line.removeprefix("**/") for line in left_out} == set()
+
+
 def test_each_service_that_another_waits_for_is_there() -> None:
     waited_for = {name for service in SERVICES.values() for name in service.get("depends_on", ())}
     assert waited_for <= set(SERVICES)
