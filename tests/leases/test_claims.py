@@ -149,6 +149,26 @@ def test_who_has_lost_a_claim_ends(settings: Settings, tmp_path: Path, monkeypat
         assert ended.wait(5)
 
 
+def test_a_claim_counts_as_renewed_when_that_began(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes so late that others have nearly waited long enough."""
+    ours, put = home(settings, tmp_path, "ours"), obstore.put
+    store = folder(ours, f"{ours.warehouse_root}/.leases")
+    held = claims.Claims(store=store, holder=RUN, home="ours", until=0)
+    held.take(["gold.notes"])
+    stored: list[float] = []
+
+    def answer_late(*args: object) -> None:
+        put(*args)  # type: ignore[call-overload]
+        stored.append(time.monotonic())
+        time.sleep(0.1)
+
+    monkeypatch.setattr(obstore, "put", answer_late)
+    held.renew()
+    assert held._renewed < stored[0]
+
+
 def test_the_end_is_that_of_the_children_too() -> None:
     code = (
         "import subprocess; from pulsar_lakehouse.leases.claims import _end\n"
