@@ -17,7 +17,14 @@ BORROWS = Scope(writers=("A",), commands=("land",))
 LENDS = Scope(commands=("land",))
 LANDED = World(sent=1, acknowledged=1, bronze=Bronze((0,), 1, 0))
 MAINTAINS = Scope(writers=("A",), commands=("enrich --every",), has_engine=False, maintains=True, start=LANDED)
-SMALL = {"lands": LANDS, "enriches": ENRICHES, "competes": COMPETES, "borrows": BORROWS, "maintains": MAINTAINS}
+SMALL = {
+    "lands": LANDS,
+    "enriches": ENRICHES,
+    "competes": COMPETES,
+    "borrows": BORROWS,
+    "lends": LENDS,
+    "maintains": MAINTAINS,
+}
 LARGE = Scope()
 """Two writers with the engine."""
 
