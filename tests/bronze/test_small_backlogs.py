@@ -94,7 +94,7 @@ def test_it_and_the_stream_go_on_after_each_other(lake: Home, capsys: pytest.Cap
     assert "the checkpoint" not in capsys.readouterr().err
     steps = steps_of_landing(lake.settings, TABLE)
     assert steps == ["writes offsets", "commits to bronze", "writes commits"] * 4
-    scope = Scope(messages=5, writers=("A",), commands=("land",), has_engine=False)
+    scope = Scope(messages=4, writers=("A",), commands=("land",), has_engine=False)
     assert worlds_after(model_of(scope), steps, shows=shown)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pulsar_lakehouse.settings import Settings
+from tests.model.world import GONE
 
 STEPS = ("writes offsets", "does plan", "commits to bronze", "does add", "does wait", "does end waiting")
 LAST = ("writes commits", "does commits")
@@ -13,7 +14,7 @@ LAST = ("writes commits", "does commits")
 
 def shown(does: str) -> str | None:
     """What files show of a step of the model: not which process has done it."""
-    seen = does.removeprefix("A's Spark ").removeprefix("A ")
+    seen = does.removeprefix(f"{GONE}'s Spark ").removeprefix("A's Spark ").removeprefix("A ")
     return seen if seen in (*STEPS, *LAST) else None
 
 
