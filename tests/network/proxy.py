@@ -72,6 +72,8 @@ class Proxy:
     struck: Counter[Fault] = field(default_factory=Counter)
     """How many connections had each fault."""
     port: int = 0
+    lost: float = 0.5
+    """The share of stalled connections that stay so."""
 
     def __post_init__(self) -> None:
         self._kinds: Sequence[Fault] = ()
@@ -94,7 +96,7 @@ class Proxy:
         self._do(self._strike(kinds, share))
 
     def heal(self) -> None:
-        """End the faults. Of the connections that are stalled, half go on, and half stay as they are."""
+        """End the faults. Connections that are stalled go on, unless they are lost."""
         self._do(self._strike((), 0))
 
     def close(self) -> None:
@@ -124,7 +126,7 @@ class Proxy:
     def _draw_fault(self, connection: Connection) -> None:
         self._number += 1
         draw = connection.draw = random.Random(f"{self.seed} {self._times} {self._number}")
-        connection.has_struck, connection.is_lost = False, draw.random() < 0.5
+        connection.has_struck, connection.is_lost = False, draw.random() < self.lost
         fault, after = draw.choice(self._kinds or (None,)), draw.choice(AFTER)
         connection.after = draw.randint(after // 2, 2 * after)
         connection.fault = fault if draw.random() < self._share else None

@@ -13,7 +13,7 @@ import pytest
 
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.local.processes import HOST, free_port
-from pulsar_lakehouse.settings import load_settings
+from pulsar_lakehouse.settings import Settings, load_settings
 from tests.chaos.world import LAKEHOUSE, NotSurvivedError, World
 from tests.network.proxy import Fault, Proxy, proxied
 from tests.s3 import CREDENTIALS, Server, in_store
@@ -22,7 +22,7 @@ BOUND = 240.0
 """Seconds within which a command ends, whatever the network does."""
 ALLOWED = (0, 1, 75)
 """Exit codes of commands in a network that fails: done, not done, and try again later."""
-COMMANDS = ("status", "status --json", "topics create", "wait orders {id} --timeout 5s", "trace orders {id}")
+COMMANDS = ("status", "status --json", "topics create", "wait orders {id} --timeout 5s", "land orders")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,30 +79,20 @@ class Distant(World):
 
 
 @contextmanager
-def distant_world(home: Path, draw: random.Random, *, has_store: bool) -> Iterator[Distant]:
-    """A world whose product runs, with some messages in its tables."""
-    ports = {"broker": free_port(), "admin": free_port()}
-    settings = load_settings(home=home, pulsar={"broker_port": ports["broker"], "web_port": ports["admin"]})
+def distant_broker(settings: Settings, seed: object) -> Iterator[dict[str, Proxy]]:
+    """A broker that its clients reach through two proxies, by the listener `outside`."""
+    ports = {"broker": settings.pulsar.broker_port, "admin": settings.pulsar.web_port}
     with ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        if has_store:
-            for name, value in CREDENTIALS.items():
-                patch.setenv(name, value)
-            server = Server(home / "store", settings.cache)
-            server.folder.mkdir()
-            server.start()
-            stack.callback(server.kill)
-            settings, ports = in_store(settings, server.url, "network"), ports | {"store": server.port}
-        seed = draw.random()
         proxies = {name: stack.enter_context(proxied(port, f"{seed} {name}")) for name, port in ports.items()}
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(broker, "_configured", advertising(ports["broker"], proxies["broker"].port))
-        world = Distant(settings, draw, proxies=proxies)
-        stack.callback(world.close)
-        world.start_broker()
-        world.send()
-        world.run()
-        world.await_agreement()
-        yield world
+        broker.start(settings)
+        stack.callback(broker.stop, settings)
+        yield proxies
+
+
+def with_ports(home: Path) -> Settings:
+    return load_settings(home=home, pulsar={"broker_port": free_port(), "web_port": free_port()})
 
 
 def advertising(inside: int, outside: int) -> Callable[[str, dict[str, int]], str]:
@@ -110,6 +100,31 @@ def advertising(inside: int, outside: int) -> Callable[[str, dict[str, int]], st
     configured = broker._configured
     listeners = f"inside:pulsar://{HOST}:{inside},outside:pulsar://{HOST}:{outside}"
     return lambda *given: f"{configured(*given)}\nadvertisedListeners={listeners}\ninternalListenerName=inside\n"
+
+
+@contextmanager
+def distant_world(home: Path, draw: random.Random, *, has_store: bool) -> Iterator[Distant]:
+    """A world whose product runs, with some messages in its tables."""
+    settings, seed = with_ports(home), draw.random()
+    with ExitStack() as stack:
+        proxies = stack.enter_context(distant_broker(settings, seed))
+        if has_store:
+            patch = stack.enter_context(pytest.MonkeyPatch.context())
+            for name, value in CREDENTIALS.items():
+                patch.setenv(name, value)
+            server = Server(home / "store", settings.cache)
+            server.folder.mkdir()
+            server.start()
+            stack.callback(server.kill)
+            settings = in_store(settings, server.url, "network")
+            proxies["store"] = stack.enter_context(proxied(server.port, f"{seed} store"))
+        world = Distant(settings, draw, proxies=proxies)
+        stack.callback(world.kill)
+        world.restore_topics()
+        world.send()
+        world.run()
+        world.await_agreement()
+        yield world
 
 
 def episode(world: Distant) -> Outcome:
