@@ -1,5 +1,6 @@
 """Messages come once through a network that fails and heals; `make failing-network` lets far more of it fail."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from threading import Timer
@@ -10,8 +11,9 @@ import pytest
 from pulsar_lakehouse.bronze.pulsar.options import NoAnswerError
 from pulsar_lakehouse.errors import BrokerError
 from pulsar_lakehouse.local.processes import HOST
+from pulsar_lakehouse.pulsar import publishing
 from pulsar_lakehouse.pulsar.endpoint import Endpoint
-from pulsar_lakehouse.pulsar.publishing import send
+from pulsar_lakehouse.pulsar.publishing import Numbered, send
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import said_once
 from tests.bronze.broker_topics import Topics, numbers
@@ -90,6 +92,27 @@ def test_each_message_is_published_once(distance: Distance, fault: Fault) -> Non
     until_done(lambda: send(publication, 0, numbered(3_000)), BrokerError)
     inside = own.model_copy(update={"pulsar": pulsar.model_copy(update={"listener_name": None})})
     assert held(replace(publication, endpoint=distance.inside, settings=inside)) == [*range(3_000)]
+
+
+@pytest.mark.broker
+def test_publishing_to_a_connection_that_is_lost_ends(distance: Distance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "ACKNOWLEDGED_WITHIN", 2.0)
+    pulsar = distance.settings.pulsar.model_copy(update={"namespace": "public/lost", "listener_name": "outside"})
+    own = distance.settings.model_copy(update={"pulsar": pulsar})
+    publication = replace(publication_in(own, distance.inside), endpoint=distance.outside)
+    proxy = distance.proxies["broker"]
+
+    def messages() -> Iterator[Numbered]:
+        yield from numbered(100)
+        proxy.lost = 1
+        proxy.strike([Fault.UNANSWERED])
+        yield from numbered(200)[100:]
+
+    began = time.monotonic()
+    with pytest.raises(BrokerError, match="no acknowledgement in 2 s"):
+        send(publication, 0, messages())
+    proxy.heal()
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.s3
