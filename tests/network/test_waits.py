@@ -22,6 +22,8 @@ from tests.bronze.broker_topics import Topics, range_of
 
 WHOLE = b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"partitions": 1}'
 
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
+
 
 @contextmanager
 def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
@@ -44,11 +46,11 @@ def server(answer: Callable[[socket.socket], object]) -> Iterator[int]:
         thread.join()
 
 
-@pytest.mark.parametrize("length", [5, 20, 30, 41, len(WHOLE) - 5])
-def test_an_answer_of_the_admin_api_that_is_cut_off(tmp_path: Path, length: int) -> None:
+@pytest.mark.parametrize("wrong", [*(WHOLE[:length] for length in (5, 20, 30, 41, len(WHOLE) - 5)), PAGE])
+def test_an_answer_of_the_admin_api_that_is_cut_off_or_of_others(tmp_path: Path, wrong: bytes) -> None:
     def answer(connection: socket.socket) -> None:
         connection.recv(65536)
-        connection.sendall(WHOLE[:length])
+        connection.sendall(wrong)
 
     with server(answer) as port:
         endpoint = Endpoint(service_url="pulsar://127.0.0.1:1", admin_url=f"http://127.0.0.1:{port}")

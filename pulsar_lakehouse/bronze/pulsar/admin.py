@@ -110,7 +110,7 @@ class Admin:
                     verify=self._cluster.tls_trust_certs or True,  # which REQUESTS_CA_BUNDLE does not override
                     stream=stream,
                 )
-                _refuse_cut_headers(response)
+                _refuse_others(response)
             except requests.RequestException as error:
                 problem = tls_problem(error, self._cluster)
                 if not problem and isinstance(error, requests.exceptions.ConnectionError) and url.startswith("https:"):
@@ -262,8 +262,16 @@ class Admin:
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
 
 
-def _refuse_cut_headers(response: requests.Response) -> None:
-    """Raises ConnectionError if the connection ended within the headers, which Python takes for their end."""
-    has_end = {"Content-Length", "Transfer-Encoding"} & response.headers.keys() or response.status_code == 204
-    if response.ok and response.raw.version == HTTP_1_1 and not has_end:
+def _refuse_others(response: requests.Response) -> None:
+    """Raises ConnectionError if no broker has answered, or not in full.
+
+    Where a connection ends within the headers, Python takes that for their end.
+    """
+    if not response.ok:
+        return
+    headers = response.headers
+    is_cut = not {"Content-Length", "Transfer-Encoding"} & headers.keys() and response.status_code != 204
+    if response.raw.version == HTTP_1_1 and is_cut:
         raise requests.ConnectionError("the answer is cut off")
+    if "html" in headers.get("Content-Type", ""):  # as of what wants us to log in to a network first
+        raise requests.exceptions.InvalidJSONError("the answer is a web page")
