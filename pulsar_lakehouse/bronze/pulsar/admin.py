@@ -164,10 +164,8 @@ class Admin:
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """The metadata of an entry; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
-        with self._call(
-            "GET", partition, path, accept=(404,), stream=True
-        ) as response:  # its payload is seldom fetched
-            headers = response.headers
+        with self._call("GET", partition, path, accept=(404,), stream=True) as response:
+            headers = response.headers  # of a payload that is seldom fetched
             try:
                 sealed = (headers, response.content) if headers.get("X-Pulsar-Is-Encrypted") == "true" else None
             except requests.RequestException as error:
