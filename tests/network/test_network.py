@@ -22,6 +22,8 @@ from tests.network.run import distant_broker, with_ports
 from tests.pulsar.test_publishing import held, numbered, publication_in
 from tests.s3 import Server, in_store
 
+pytestmark = pytest.mark.long
+
 FAILS = 1.0
 """Seconds after which the network heals."""
 T = TypeVar("T")
