@@ -1,6 +1,7 @@
 """What a client sees of each fault."""
 
 import socket
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -71,7 +72,9 @@ def test_a_connection_that_is_stalled_goes_on_or_stays_lost(proxy: Proxy) -> Non
     proxy.strike([Fault.UNREAD])
     for each in waiting:
         each.sendall(b"GET / HTTP/1.1\r\nHost: any\r\n\r\n")
-        each.settimeout(0.5)
+        each.settimeout(1)
+    while proxy.struck[Fault.UNREAD] < 6:
+        time.sleep(0.01)
     proxy.heal()
     got = [answers(each) for each in waiting]
     assert 0 < sum(got) < len(got)
