@@ -92,6 +92,10 @@ failing-writes: install ## Let system calls that write fail in each step, and ch
 model: install ## Explore all states of the model of leases, commits and the lent Spark (minutes, 1 GB)
 	@$(RUN)/python -m tests.model
 
+.PHONY: failing-network
+failing-network: install ## Let the network fail and heal, and check the tables each time; SEED=1 MINUTES=30
+	@$(RUN)/python -m tests.network --seed $(or $(SEED),1) --minutes $(or $(MINUTES),30)
+
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py
