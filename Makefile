@@ -88,6 +88,10 @@ chaos: install ## Inject faults into a running pipeline, and check its tables ea
 failing-writes: install ## Let system calls that write fail in each step, and check its tables; SEED=1 TIMES=300 (hours)
 	@$(RUN)/python -m tests.failing_writes --seed $(or $(SEED),1) --times $(or $(TIMES),300) --commands 20
 
+.PHONY: power-cuts
+power-cuts: install ## Lose the power in each step, and check its tables; SEED=1 TIMES=100 (hours)
+	@$(RUN)/python -m tests.failing_writes --power-cuts --seed $(or $(SEED),1) --times $(or $(TIMES),100)
+
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py

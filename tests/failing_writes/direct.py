@@ -125,6 +125,7 @@ def fail_everywhere(shim: Shim) -> int:
 
 def lose_power_everywhere(shim: Shim, times: int, draw: random.Random) -> int:
     """Returns how many times power was lost. What a step has done by its end must be there without doing it again."""
+    lost = 0
     for name, (before, do) in STEPS.items():
         made = Settings(home=shim.under / name)
         made.home.mkdir()
@@ -144,10 +145,10 @@ def lose_power_everywhere(shim: Shim, times: int, draw: random.Random) -> int:
                     assert rows_of(cut) == whole, name
                 do(cut)
                 assert rows_of(cut) == whole, (name, at, shim.failed)
+                lost += 1
                 shutil.rmtree(cut.home)
             shutil.rmtree(own.home)
-        print(name, calls)
-    return 0
+    return lost
 
 
 def copied(made: Settings) -> Settings:
