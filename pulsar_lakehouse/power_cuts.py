@@ -7,8 +7,11 @@ done again.
 
 import json
 import re
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import psutil
@@ -20,6 +23,8 @@ from pulsar_lakehouse.settings import Settings, is_remote
 
 UNSYNCED = 5
 """Commits at the end of a log that may not have been synced, as each process that appends to it has one."""
+OLD = 6 * 24 * 3600
+"""Seconds after which a commit that can be read is taken for whole: maintenance may soon remove files that it added."""
 BOOT = Path("leases") / ".boot"
 """The file in a home that names the start of the machine since which its tables were looked through."""
 _VERSION = re.compile(r"\.?(\d{20})\.")
@@ -55,11 +60,15 @@ def _look_through(log: Path) -> None:
     if not commits:
         return
     last = of_version[commits[-1]]
-    for commit in commits[-UNSYNCED:]:
-        if _is_torn(commit):
-            name, last = ".".join(log.parts[-3:-1]), of_version[commit] - 1
-            CONSOLE.say(f"{name}: version {last + 1} was torn by a power cut: it is removed, and made again")
+    for commit in reversed(commits[-UNSYNCED:]):
+        actions, age = _actions(commit), time.time() - commit.stat().st_mtime
+        by_spark = any("Spark" in str(action.get("commitInfo")) for action in actions)
+        if by_spark or (actions and age > OLD):
             break
+        if not actions or not all(_is_whole(log.parent / path, size) for path, size in _added(actions)):
+            last = of_version[commit] - 1
+            name = ".".join(log.parts[-3:-1])
+            CONSOLE.say(f"{name}: version {last + 1} was torn by a power cut: it is removed, and made again")
     for path, version in sorted(of_version.items(), reverse=True):  # later commits first
         if version > last or (version == last and path.suffix == ".parquet" and not _is_whole(path)):
             path.unlink()
@@ -67,25 +76,23 @@ def _look_through(log: Path) -> None:
     disk.sync_all(log)
 
 
-def _is_torn(commit: Path) -> bool:
-    """Whether a part of the commit is missing, or of the files that it adds, if delta-rs has made it."""
-    try:
+def _actions(commit: Path) -> list[dict[str, dict[str, Any]]]:
+    """The actions of a commit; none if it is torn."""
+    with suppress(ValueError):
         actions = [json.loads(line) for line in commit.read_text().splitlines()]
-        by_spark = any("Spark" in action.get("commitInfo", {}).get("engineInfo", "") for action in actions)
-    except (ValueError, AttributeError):
-        return True
-    added = [] if by_spark else _added(actions)
-    table = commit.parent.parent
-    return not actions or not all(_is_whole(table / unquote(path), size) for path, size in added)
+        if all(isinstance(action, dict) for action in actions):
+            return actions
+    return []
 
 
-def _added(actions: list[dict[str, dict[str, object]]]) -> Iterator[tuple[str, object]]:
+def _added(actions: list[dict[str, dict[str, Any]]]) -> Iterator[tuple[str, int]]:
+    """The files of rows and of changes, with their sizes."""
     for action in actions:
         for kind in action.keys() & {"add", "cdc"}:
-            yield str(action[kind]["path"]), action[kind]["size"]
+            yield unquote(action[kind]["path"]), action[kind]["size"]
 
 
-def _is_whole(file: Path, size: object = None) -> bool:
+def _is_whole(file: Path, size: int | None = None) -> bool:
     """Whether all of a Parquet file can be read."""
     import pyarrow.parquet as pq
     from pyarrow import ArrowException

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_a_commit_without_its_file_is_removed(own: Settings) -> None:
     added.write_bytes(whole[:100] + bytes(len(whole) - 100))
     remove_torn_commits(own)
     assert rows(own) == [1]
+
+
+def test_an_old_commit_stays_when_maintenance_has_removed_its_file(own: Settings) -> None:
+    newest(own).unlink()
+    os.utime(log(own) / f"{2:020}.json", (0, 0))
+    remove_torn_commits(own)
+    assert stored_table(own, NAME).version() == 2
 
 
 def test_a_commit_after_a_torn_one_is_removed(own: Settings) -> None:

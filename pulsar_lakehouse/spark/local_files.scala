@@ -11,9 +11,9 @@ package lakehouse {
 import java.io.{File, FileNotFoundException, FilterOutputStream, IOException, OutputStream}
 import java.net.URI
 import java.nio.channels.FileChannel
+import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, NoSuchFileException, StandardCopyOption, Path => JavaPath}
 import java.util.concurrent.ConcurrentHashMap
-import java.util.stream.Collectors
 
 import scala.jdk.CollectionConverters._
 import scala.util.Using
@@ -58,8 +58,9 @@ class RawFiles extends RawLocalFileSystem {
   }
 
   override def open(path: Path, bufferSize: Int): FSDataInputStream = {
+    val opened = super.open(path, bufferSize)
     if (LocalLog.isCommit(path.getName)) Unsynced.addCommit(pathToFile(path).toPath)
-    super.open(path, bufferSize)
+    opened
   }
 
   override def delete(path: Path, recursive: Boolean): Boolean = {
@@ -84,13 +85,17 @@ object Unsynced {
   def add(changed: JavaPath*): Unit = changed.foreach(paths.add)
 
   /** A commit of delta-rs, which syncs only afterwards, and its files. Whoever has read it may rely on it. */
-  def addCommit(commit: JavaPath): Unit = {
-    val lines = Using.resource(Files.lines(commit))(_.collect(Collectors.toList[String])).asScala
-    if (lines.exists(_.contains("delta-rs"))) {
-      val files = lines.collect { case Written(path) => commit.getParent.resolveSibling(new URI(path).getPath) }
-      add(Seq(commit, commit.getParent) ++ files ++ files.map(_.getParent): _*)
+  def addCommit(commit: JavaPath): Unit =
+    Using.resource(Files.lines(commit, StandardCharsets.ISO_8859_1)) { lines =>
+      val actions = lines.iterator.asScala
+      if (actions.hasNext && actions.next().contains("delta-rs")) {
+        add(commit, commit.getParent)
+        for (case Written(path) <- actions) {
+          val file = commit.getParent.resolveSibling(new URI(path).getPath)
+          add(file, file.getParent)
+        }
+      }
     }
-  }
   private val Written = """\{"(?:add|cdc)":\{"path":"([^"]*)".*""".r
 
   /** Waits for what another thread is syncing, too. */
