@@ -90,7 +90,7 @@ object Unsynced {
       val actions = lines.iterator.asScala
       if (actions.hasNext && actions.next().contains("delta-rs")) {
         add(commit, commit.getParent)
-        for (case Written(path) <- actions) {
+        for (Written(path) <- actions) {
           val file = commit.getParent.resolveSibling(new URI(path).getPath)
           add(file, file.getParent)
         }
