@@ -1,8 +1,8 @@
 """Removes the last commit of a table of which a loss of power has left only a part.
 
-Spark's commits are synced before they are visible, and those of delta-rs only afterwards, before anything relies on
-them. So after a loss of power, the last commit of a table can be torn, or lack files. Nothing knows of it, and it is
-done again.
+Commits of delta-rs are synced after they are visible, before this process goes on. So after a loss of power, the last
+commit of a table can be torn, or lack files. It is done again. Whether files of a commit of Spark are whole is not
+looked at.
 """
 
 import json
