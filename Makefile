@@ -96,6 +96,10 @@ model: install ## Explore all states of the model of leases, commits and the len
 failing-network: install ## Let the network fail and heal, and check the tables each time; SEED=1 MINUTES=30
 	@$(RUN)/python -m tests.network --seed $(or $(SEED),1) --minutes $(or $(MINUTES),30)
 
+.PHONY: power-cuts
+power-cuts: install ## Lose the power in each step, and check its tables; SEED=1 TIMES=100 (hours)
+	@$(RUN)/python -m tests.failing_writes --power-cuts --seed $(or $(SEED),1) --times $(or $(TIMES),100)
+
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py

@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse import disk
 from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.schemas import SCHEMAS, WRITER_SCHEMAS
@@ -353,8 +354,7 @@ def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compac
         "beyond": list(_beyond(settings, pipeline, topics, compacted)),
     }
     path = settings.home / "erasures" / f"{asked.request}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(certificate, indent=2) + "\n")
+    disk.write(path, f"{json.dumps(certificate, indent=2)}\n".encode())
     return path
 
 

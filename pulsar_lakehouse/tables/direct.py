@@ -19,6 +19,7 @@ from deltalake import (
     ColumnProperties,
     CommitProperties,
     DeltaTable,
+    PostCommitHookProperties,
     Schema,
     Transaction,
     WriterProperties,
@@ -30,6 +31,7 @@ from pyspark.sql import Column
 
 from pulsar_lakehouse import storage
 from pulsar_lakehouse.limits import MERGED_BYTES
+from pulsar_lakehouse.power_cuts import remove_torn_commits
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table, commit_file
 from pulsar_lakehouse.tables.stored import (
@@ -41,6 +43,9 @@ from pulsar_lakehouse.tables.stored import (
     has_known_features,
     stored_table,
 )
+
+NO_CLEANUP = PostCommitHookProperties(cleanup_expired_logs=False)
+"""A commit does not remove old ones: the log checkpoint that makes up for them may not be on the disk yet."""
 
 
 def writable(settings: Settings, name: str) -> DeltaTable | None:
@@ -99,17 +104,19 @@ def create(settings: Settings, table: Table, properties: Mapping[str, str]) -> b
         )
     except Exception:  # such as for a type that only Spark knows; of other faults, Spark tells best
         return False
-    _write_checksum(settings, table.name, created)
+    _finish(settings, table.name, created)
     return True
 
 
 def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows, without Spark. A column that a row lacks is NULL; a map is a list of pairs."""
+    remove_torn_commits(settings)
     append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored_table(settings, name))))
 
 
 def append_arrow(settings: Settings, name: str, rows: pa.Table | pa.RecordBatchReader) -> None:
     """Append rows that have all columns of the table, without Spark."""
+    remove_torn_commits(settings)
     _append(settings, name, stored_table(settings, name), rows)
 
 
@@ -130,8 +137,15 @@ def _append(
     noted: CommitProperties | None = None,
 ) -> None:
     with _named(name):
-        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table), commit_properties=noted)
-    _write_checksum(settings, name, table)
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            writer_properties=writer_properties(table),
+            commit_properties=noted,
+            post_commithook_properties=NO_CLEANUP,
+        )
+    _finish(settings, name, table)
 
 
 @contextmanager
@@ -195,7 +209,15 @@ def merge(
     condition = " AND ".join([*within, how.condition])
     noted = CommitProperties(custom_metadata={"userMetadata": reason}) if reason else None
     properties = writer_properties(table)
-    merger = table.merge(rows, condition, "new", "held", writer_properties=properties, commit_properties=noted)
+    merger = table.merge(
+        rows,
+        condition,
+        "new",
+        "held",
+        writer_properties=properties,
+        commit_properties=noted,
+        post_commithook_properties=NO_CLEANUP,
+    )
     if how.delete:
         merger = merger.when_matched_delete(None if how.delete is True else how.delete)
     if how.update is not None:
@@ -205,7 +227,7 @@ def merge(
     with _named(name):
         merger.execute()
     if table.version() > before:
-        _write_checksum(settings, name, table)
+        _finish(settings, name, table)
     return True
 
 
@@ -219,6 +241,11 @@ def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
     else:
         low, high = ("'{}'".format(end.replace("'", "''")) for end in (low, high))
     return f"held.`{column}` BETWEEN {low} AND {high}"
+
+
+def _finish(settings: Settings, name: str, table: DeltaTable) -> None:
+    storage.sync_table(settings, name)
+    _write_checksum(settings, name, table)
 
 
 def _write_checksum(settings: Settings, name: str, table: DeltaTable) -> None:

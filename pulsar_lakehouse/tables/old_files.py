@@ -14,7 +14,7 @@ from itertools import pairwise
 import obstore
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import files_in, folder
+from pulsar_lakehouse.storage import files_in, folder, sync_table
 from pulsar_lakehouse.tables.declared import LAST_LOG_CHECKPOINT
 from pulsar_lakehouse.tables.stored import stored_table
 
@@ -80,6 +80,7 @@ def log_checkpoint_size(settings: Settings, table: str) -> int:
 
 def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:
     store = folder(settings, settings.table_path(table))
+    sync_table(settings, table)  # what makes up for these files, such as a log checkpoint
     try:
         obstore.delete(store, sorted(paths))
     except FileNotFoundError:  # another process removes them, too
