@@ -60,12 +60,16 @@ def _look_through(log: Path) -> None:
     if not commits:
         return
     last = of_version[commits[-1]]
+    removed: set[str] = set()
     for commit in reversed(commits[-UNSYNCED:]):
         actions, age = _actions(commit), time.time() - commit.stat().st_mtime
         by_spark = any("Spark" in str(action.get("commitInfo")) for action in actions)
-        if by_spark or (actions and age > OLD):
+        is_synced = commit.with_suffix(".crc").exists()  # which is written after the sync
+        if by_spark or is_synced or (actions and age > OLD):
             break
-        if not actions or not all(_is_whole(log.parent / path, size) for path, size in _added(actions)):
+        added = [(path, size) for path, size in _added(actions) if path not in removed]
+        removed |= {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
+        if not actions or not all(_is_whole(log.parent / path, size) for path, size in added):
             last = of_version[commit] - 1
             name = ".".join(log.parts[-3:-1])
             CONSOLE.say(f"{name}: version {last + 1} was torn by a power cut: it is removed, and made again")

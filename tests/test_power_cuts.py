@@ -12,11 +12,12 @@ from tests.failing_writes.direct import NAME, create
 
 @pytest.fixture
 def own(tmp_path: Path) -> Settings:
-    """A home with a table of one row, and a file for each of two rows."""
+    """A home with a table, and a file for each of two rows, whose commits may not have been synced."""
     own = Settings(home=tmp_path)
     create(own)
     for id in (1, 2):
         append_values(own, NAME, [{"id": id, "name": "Ada"}])
+        checksum(own, id).unlink()
     (own.home / BOOT).unlink()
     return own
 
@@ -27,6 +28,11 @@ def rows(own: Settings) -> list[int]:
 
 def log(own: Settings) -> Path:
     return Path(own.table_path(NAME), "_delta_log")
+
+
+def checksum(own: Settings, version: int) -> Path:
+    """It is written once the commit has been synced."""
+    return log(own) / f"{version:020}.crc"
 
 
 def newest(own: Settings) -> Path:
@@ -40,7 +46,7 @@ def test_a_whole_commit_stays(own: Settings) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b'{"commitInfo":{"timest', bytes(600)])
-def test_a_torn_commit_is_removed_with_its_checksum(own: Settings, left: bytes) -> None:
+def test_a_torn_commit_is_removed(own: Settings, left: bytes) -> None:
     (log(own) / f"{2:020}.json").write_bytes(left)
     remove_torn_commits(own)
     assert rows(own) == [1]
@@ -59,6 +65,22 @@ def test_an_old_commit_stays_when_maintenance_has_removed_its_file(own: Settings
     os.utime(log(own) / f"{2:020}.json", (0, 0))
     remove_torn_commits(own)
     assert stored_table(own, NAME).version() == 2
+
+
+def test_a_commit_that_was_synced_stays_whatever_has_become_of_its_file(own: Settings) -> None:
+    newest(own).unlink()
+    checksum(own, 2).touch()
+    remove_torn_commits(own)
+    assert stored_table(own, NAME).version() == 2
+
+
+def test_a_commit_stays_when_its_file_was_compacted_and_removed(own: Settings) -> None:
+    before = [*Path(own.table_path(NAME)).glob("*.parquet")]
+    stored_table(own, NAME).optimize.compact()
+    for path in before:
+        path.unlink()
+    remove_torn_commits(own)
+    assert rows(own) == [1, 2]
 
 
 def test_a_commit_after_a_torn_one_is_removed(own: Settings) -> None:
