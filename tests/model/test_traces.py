@@ -130,7 +130,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         return None if whoever_has_it else "A takes the lease of bronze"
 
     found.watch(leases, "_wait_for", is_lease)
-    found.watch(batches, "_create", lambda _, file, *lines: CREATES.get(file.partition("/")[0]))
+    found.watch(batches, "_create", lambda _, stream, file, *lines: CREATES.get(file.partition("/")[0]))
     found.watch(small_backlogs, "append_batch", lambda *_, **__: "A commits to bronze")
     found.watch(small_backlogs, "acknowledge", lambda *_: "A acknowledges")
     found.watch(borrowing, "_held", lambda *_: "A sends its lease")
