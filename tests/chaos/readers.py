@@ -86,7 +86,8 @@ class Readers:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(60)
+            if thread.is_alive():
+                thread.join(60)
 
     def forget(self) -> None:
         """Begin anew with the tables as they are: a fault has damaged them, or taken away their history."""
@@ -139,13 +140,13 @@ def by_query(settings: Settings) -> Read:
     return read
 
 
-def by_endpoint(settings: Settings, port: Callable[[], int], user: str, password: str) -> Read:
+def by_endpoint(settings: Settings, port: int, user: str, password: str) -> Read:
     """Each table alone, by a statement of the SQL endpoint, which Spark runs."""
 
     def read() -> dict[str, Rows]:
         names = _stored(settings)
         login = {"auth_mechanism": "PLAIN", "user": user, "password": password}
-        with closing(connect(host="127.0.0.1", port=port(), **login)) as connection, closing(connection.cursor()) as at:
+        with closing(connect(host="127.0.0.1", port=port, **login)) as connection, closing(connection.cursor()) as at:
 
             def rows_of(name: str) -> Rows:
                 at.execute(_select(name, "`"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,8 +25,8 @@ Write = Callable[[Settings, int], None]
 
 
 def add(settings: Settings, name: str, entry: int) -> None:
-    row = {"position": dict(zip(Position._fields, (0, 1, entry, -1), strict=True))}
-    row |= {"user": {"first_name": "Ada"}} if name == GOLD else {"attempts": 1}
+    state: dict[str, Any] = {"user": {"first_name": "Ada"}} if name == GOLD else {"attempts": 1}
+    row = {"position": dict(zip(Position._fields, (0, 1, entry, -1), strict=True)), **state}
     write_deltalake(settings.table_path(name), pa.Table.from_pylist([row], schema=SCHEMAS[name]), mode="append")
 
 

@@ -6,6 +6,7 @@ The world also remembers what the topics have held, as read by Pulsar's own read
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import SHORT_RUN
+from tests.chaos.readers import Read, Reader, Readers, by_delta_rs, by_endpoint, by_query
 from tests.chaos.recomputation import Recomputation
 from tests.chaos.waves import Sent, Waves
 from tests.lake import environment
@@ -41,6 +43,7 @@ AT_MOST = 1800.0
 KEPT = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
 """Retention with which orders can be read from their topic after they have landed, even if the broker is killed."""
 NOT_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+USER, PASSWORD = "ada", "lovelace-1815"
 BUSY, ENDED_BY_US = BusyError.exit_code, 130
 
 
@@ -76,11 +79,23 @@ class World:
     """How often `lakehouse run` was restarted because it had ended."""
     told: list[str] = field(default_factory=list)
     """The exit code and the last line of each run that ended by itself."""
+    published: str = ""
+    """The id of the gold table that was published last."""
+    readers: Readers = field(init=False)
+    """They read as long as the world goes on, once they were started."""
     _process: subprocess.Popen[bytes] | None = None
     _waves: Waves = field(init=False)
 
     def __post_init__(self) -> None:
         self._waves = Waves(self.draw)
+        delta_rs = Reader("delta-rs", by_delta_rs(self.settings), pause=1)
+        sql = Reader("lakehouse sql", by_query(self.settings), pause=1, is_of_a_moment=True)
+        self.readers = Readers(self.settings, [delta_rs, sql])
+
+    @property
+    def gone(self) -> set[Position]:
+        """The orders that were erased on purpose."""
+        return {position for topic, position in self.erased if topic == "orders"}
 
     # The broker and its topics
 
@@ -194,6 +209,7 @@ class World:
             "LAKEHOUSE_SPARK__CONF": json.dumps(self.spark),
             "LAKEHOUSE_RUN__RETRY_DELAY": "1",
             "LAKEHOUSE_RUN__BROKER_TIMEOUT": "30",
+            "LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}}),
         }
         return {**os.environ, **environment(self.settings, **more)}
 
@@ -239,6 +255,18 @@ class World:
         with ignoring_gone():
             end([process, *process.children(recursive=True)], 60, by=signal.SIGKILL)
         process.wait(60)
+
+    @contextmanager
+    def served(self) -> Iterator[Read]:
+        """The SQL endpoint during the block, after which it is killed."""
+        with self.begun("serve") as process:
+            log = self.settings.home / "killed.log"
+            url = self.wait_for(lambda: re.search(r"SQL is served at .*:(\d+)", log.read_text()))
+            try:
+                yield by_endpoint(self.settings, int(url[1]), USER, PASSWORD)
+            finally:
+                with ignoring_gone():
+                    end(process.children(recursive=True), 60, by=signal.SIGKILL)
 
     @property
     def log(self) -> Path:
@@ -381,6 +409,7 @@ class World:
         self.command("reconcile")
 
     def close(self) -> None:
+        self.readers.stop()
         self.kill()
         broker.stop(self.settings)
 
