@@ -117,7 +117,7 @@ class Readers:
         if id not in ("", str(table.metadata().id)) or table.version() < last:
             raise NotSoError(f"{name} was made again, or has gone back from version {last} to {table.version()}")
         self._last[name] = str(table.metadata().id), table.version()
-        times = {each["version"]: each["timestamp"] for each in table.history()}
+        times = {each["version"]: each["timestamp"] for each in table.history(table.version() - last + 1)}
         return [
             State(version=version, at=times[version], rows=_rows_of(self._settings, name, version))
             for version in range(last, table.version() + 1)
