@@ -337,7 +337,8 @@ def steps_of_others(world: World) -> None:
     """Run commands that write tables which another process is writing: each ends with exit code 75."""
     world.jvm()
     world.send(0.5)
-    for words in (["land"], ["merge", "users"], ["enrich"], ["rebuild", "silver.users", "--approve"]):
+    steps = (["land"], ["merge", "users"], ["enrich"], ["rebuild", "silver.users", "--approve"])
+    for words in world.draw.sample(steps, 2):
         world.command(*words, codes=(BUSY,))
     world.send(0.5)
 
@@ -425,13 +426,6 @@ def maintained_while_stopped(world: World) -> None:
     world.send()
 
 
-def purged(world: World) -> None:
-    world.stop()
-    world.send(0.5)
-    world.command("purge")
-    world.send(0.5)
-
-
 def backfilled(world: World) -> None:
     """Backfill some days, or the orders of a user, while the product runs."""
     world.send(0.5)
@@ -454,13 +448,6 @@ def released(world: World) -> None:
     world.send(0.5)
     world.command("quarantine", "release", "--all")
     world.send(0.5)
-
-
-def validated(world: World) -> None:
-    """Validate the tables. Such messages may break rules; the tables stay as they are."""
-    world.stop()
-    world.send()
-    world.command("validate", codes=(0, QualityError.exit_code))
 
 
 def snapshot_taken(world: World) -> None:
@@ -623,11 +610,9 @@ FAULTS: tuple[Fault, ...] = (
     killed_beside_the_endpoint,
     maintained_while_it_runs,
     maintained_while_stopped,
-    purged,
     backfilled,
     rebuilt,
     released,
-    validated,
     snapshot_taken,
     restored_and_killed,
     forgotten_and_killed,

@@ -21,7 +21,7 @@ import psutil
 import pulsar
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import BusyError, PermanentError
+from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.local.processes import begun_by, end, read_state
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
@@ -29,9 +29,9 @@ from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import SHORT_RUN
 from tests.chaos.readers import Read, Reader, Readers, by_delta_rs, by_endpoint, by_query
-from tests.chaos.recomputation import Recomputation
+from tests.chaos.recomputation import UNREADABLE, Recomputation
 from tests.chaos.waves import Sent, Waves
-from tests.lake import environment
+from tests.lake import environment, versions
 from tests.oracle import LAST_TIME, Message, Position, moment
 from tests.shop import TOPICS
 
@@ -391,8 +391,20 @@ class World:
                 raise NotSurvivedError(
                     f"after {now - started:.0f} s: {'; '.join(differences)}. Runs have ended with: {last}"
                 )
+            self._await_commit()
+
+    def _await_commit(self) -> None:
+        """Wait until a table has another version, but at most some seconds: to look costs less than to compare."""
+        before, until = self._versions(), time.monotonic() + 5
+        while time.monotonic() < until and self._versions() == before:
             self.tend()
-            time.sleep(1)
+            time.sleep(0.2)
+
+    def _versions(self) -> Mapping[str, int] | None:
+        try:
+            return versions(self.settings)
+        except (LakehouseError, *UNREADABLE):
+            return None
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         """Wait until the condition is true; returns its value. Raises NotSurvivedError after `seconds`."""
@@ -404,8 +416,7 @@ class World:
         return found
 
     def reconcile(self) -> None:
-        """Run the product's own reconciliation. It needs the leases, so `lakehouse run` is stopped first."""
-        self.stop()
+        """Run the product's own reconciliation, between two rounds of `lakehouse run`."""
         self.command("reconcile")
 
     def close(self) -> None:
