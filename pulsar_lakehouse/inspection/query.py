@@ -1,6 +1,7 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from difflib import get_close_matches
 from threading import Timer
 
 import duckdb
+from deltalake import DeltaTable
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
@@ -17,6 +19,8 @@ MOST_SECONDS = 10.0
 """For so long, a statement behind the fence may run."""
 MOST_RESULTS = 1_000
 """So many rows of its result are returned."""
+MOST_LOOKS_SECONDS = 5.0
+"""For so long, a statement looks for a moment in which none of its tables changes."""
 FENCE = {
     "enable_external_access": "false",
     "allow_community_extensions": "false",
@@ -81,11 +85,26 @@ def _connect(settings: Settings, sql: str) -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE SCHEMA {layer}")
     text = sql.casefold()
     named = table_names(settings, lambda name: name.partition(".")[2].casefold().replace('"', '""') in text)
-    for name, table in existing_tables(settings, [*named] or None):
+    for name, table in at_one_moment(dict(existing_tables(settings, [*named] or None))).items():
         layer, _, short = name.partition(".")
         connection.register(f"{layer}_{short}", dataset_of(table))
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
     return connection
+
+
+def at_one_moment(tables: dict[str, DeltaTable]) -> dict[str, DeltaTable]:
+    """The tables, each in the version of one same moment: what moves from one to another is never in none of them.
+
+    Between two looks that find equal versions, there was such a moment. It is not waited for longer than some seconds.
+    """
+    until, before = time.monotonic() + MOST_LOOKS_SECONDS, dict[str, int]()
+    while len(tables) > 1 and before != (now := {name: table.version() for name, table in tables.items()}):
+        if before and time.monotonic() > until:
+            break
+        before = now
+        for table in tables.values():
+            table.update_incremental()
+    return tables
 
 
 @contextmanager
