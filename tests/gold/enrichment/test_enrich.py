@@ -163,7 +163,7 @@ def test_its_writes_are_a_run_of_the_model(lake: Lake, tmp_path: Path) -> None:
     """An order waits for its user, another one does not, and each batch crashes once it has added to gold."""
     run = lake.settings.run.model_copy(update={"retries": 0})
     project = Lake(lake.spark, own_home(lake.settings, tmp_path).model_copy(update={"run": run}))
-    for messages in ([user(1), item(1), order(1, user=9), order(2, place=1)], [user(9, place=2)]):
+    for messages in ([user(1), item(1), order(1, user=9, place=0), order(2, place=1)], [user(9, place=2)]):
         land_literally(project, messages)
         merge_changes(project)
         with crash_after(ADD_TO_GOLD), pytest.raises(LakehouseError, match="power cut"):
