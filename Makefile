@@ -100,6 +100,10 @@ failing-network: install ## Let the network fail and heal, and check the tables 
 power-cuts: install ## Lose the power in each step, and check its tables; SEED=1 TIMES=100 (hours)
 	@$(RUN)/python -m tests.failing_writes --power-cuts --seed $(or $(SEED),1) --times $(or $(TIMES),100)
 
+.PHONY: flipped-bits
+flipped-bits: install ## Flip bits in files of tables, and count who notices; SEED=1 BITS=240 (10 minutes)
+	@$(RUN)/python -m tests.damage --seed $(or $(SEED),1) --bits $(or $(BITS),240)
+
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py

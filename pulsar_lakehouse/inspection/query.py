@@ -11,6 +11,7 @@ from threading import Timer
 import duckdb
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.damage import QUOTED, DamagedError
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.stored import LAYERS, dataset_of, existing_tables, table_names
@@ -113,6 +114,8 @@ def _told(settings: Settings) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
+        if found := QUOTED.search(str(error)):
+            raise DamagedError(found[0]) from error
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
             line += _hint(settings, line)
