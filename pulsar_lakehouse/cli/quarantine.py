@@ -22,6 +22,7 @@ from pulsar_lakehouse.jobs.quarantine import (
     waiting_by_state,
 )
 from pulsar_lakehouse.jobs.retry_malformed import release_moved, retry_changes, retry_facts
+from pulsar_lakehouse.jobs.rights import operator_of
 from pulsar_lakehouse.jobs.steps import decodings, open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
@@ -46,14 +47,15 @@ def inspect(
 ) -> None:
     """Show which facts wait, for what and since when; which messages are malformed, and which rows SQL tables lack."""
     settings = load_settings()
+    reader = operator_of(settings)
     filtered = bool(facts or reason or entity or key or older_than)
     waiting = []
     if filtered or pipeline_of(settings).enrichments:
         chosen = choose(settings, facts, reason=reason, entity=entity, key=key, days=older_than)
         rows, topic = _rows(waiting_by_state(settings, chosen)), chosen.enrichment.topic.name
         waiting = [shapes.Waiting(topic=topic, **row) for row in rows]
-    malformed = [] if filtered else [shapes.Malformed(**row) for row in _rows(malformed_by_reason(settings))]
-    sql_rows = [shapes.SqlRows(**row) for row in _rows(left_out_by_reason(settings))]
+    malformed = [] if filtered else [shapes.Malformed(**row) for row in _rows(malformed_by_reason(settings, reader))]
+    sql_rows = [shapes.SqlRows(**row) for row in _rows(left_out_by_reason(settings, reader))]
     found = shapes.Quarantine(waiting=waiting, malformed=malformed, sql_rows=sql_rows)
     if as_json:
         shapes.show(found)

@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
+from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.inspection.query import query_fenced
 from pulsar_lakehouse.jobs.lineage.flows import flows
 from pulsar_lakehouse.jobs.lineage.kept import LastRun, last_run
 from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
 from pulsar_lakehouse.jobs.quarantine import actions_of, ask, choose
+from pulsar_lakehouse.jobs.rights import operator_of
 from pulsar_lakehouse.jobs.trace import trace, traceable
 from pulsar_lakehouse.page import rows, started, state
 from pulsar_lakehouse.page.html import Child, Markup, badge, link, section, tag
@@ -79,7 +81,7 @@ class Page:
         return state.tables(self._pipeline, *self._now(), runs)
 
     def quarantine(self, request: Request) -> Child:
-        return rows.quarantine(self._settings, self._pipeline)
+        return rows.quarantine(self._settings, self._pipeline, self._reader)
 
     def ask(self, request: Request) -> Child | Answer:
         """Release or discard waiting facts; with GET, ask whether to."""
@@ -108,7 +110,7 @@ class Page:
             return section("What happened to a key", form)
         declared = traceable(self._pipeline, topic)
         values = key.split(maxsplit=len(declared.keys) - 1)
-        found = self._found(lambda: rows.events(trace(self._settings, declared, values)))
+        found = self._found(lambda: rows.events(trace(self._settings, declared, values, self._reader)))
         return section("What happened to a key", form, found)
 
     def sql(self, request: Request) -> Child:
@@ -116,7 +118,8 @@ class Page:
         form = rows.sql_form(statement, list(table_names(self._settings)))
         if not statement.strip():
             return section("Query", form)
-        return section("Query", form, self._found(lambda: rows.results(query_fenced(self._settings, statement))))
+        found = self._found(lambda: rows.results(query_fenced(self._settings, statement, self._reader)))
+        return section("Query", form, found)
 
     def logs(self, request: Request) -> Child:
         folder, name = self._settings.home / "logs", request.values.get("file", "")
@@ -125,6 +128,10 @@ class Page:
     @cached_property
     def _pipeline(self) -> Pipeline:
         return pipeline_of(self._settings)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return operator_of(self._settings)
 
     @cached_property
     def _steps(self) -> Mapping[str, str]:
