@@ -22,7 +22,7 @@ QUERIES = (
     "SELECT DISTINCT key, payload FROM bronze.users WHERE key > 'a'",
 )
 FUNCTIONS = ("upper({})", "length({})", "md5({})", "CAST({} AS VARCHAR)", "count({})", "min({})", "max({})", "hash({})")
-VALUES = ("'CANARY'", "'%CANARY%'", "''", "NULL", "0", "9000", "'CANARY A'", "'a'", "'***'")
+VALUES = ("'CANARY'", "'%CANARY%'", "''", "NULL", "0", "9000", "'a'", "'***'")
 SHAPES = (
     "SELECT * FROM ({0}) AS q",
     "WITH q AS ({0}) SELECT count(*) FROM q",

@@ -61,22 +61,34 @@ def query_fenced(
 
     Raises LakehouseError if it is none, takes longer than `seconds`, or fails.
     """
+    with _told(settings, reader), closing(fenced(settings, sql, reader)) as connection:
+        return run_fenced(connection, sql, seconds=seconds, most=most)
+
+
+def fenced(settings: Settings, sql: str, reader: Reader) -> duckdb.DuckDBPyConnection:
+    """The reader's tables that SQL names, or else all of them, and nothing else."""
     connection = _connect(settings, sql, reader)
     for name, value in FENCE.items():
         connection.execute(f"SET {name} = {value}")
+    return connection
+
+
+def run_fenced(
+    connection: duckdb.DuckDBPyConnection, sql: str, *, seconds: float = MOST_SECONDS, most: int = MOST_RESULTS
+) -> Found:
+    """Run one SELECT. Raises LakehouseError if it is none or takes longer than `seconds`, and duckdb.Error."""
+    if [each.type for each in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
+        raise LakehouseError("only one statement is run, and only one that reads, such as SELECT")
     timer = Timer(seconds, connection.interrupt)
-    with _told(settings, reader), closing(connection):
-        if [each.type for each in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
-            raise LakehouseError("only one statement is run, and only one that reads, such as SELECT")
-        try:
-            timer.start()
-            result = connection.sql(sql)
-            rows = result.limit(most + 1).fetchall()
-        except duckdb.InterruptException as error:
-            raise LakehouseError(f"it was stopped after {seconds:g} s: read less, or use `lakehouse sql`") from error
-        finally:
-            timer.cancel()
-        return Found(columns=result.columns, rows=rows[:most], is_cut=len(rows) > most)
+    try:
+        timer.start()
+        result = connection.sql(sql)
+        rows = result.limit(most + 1).fetchall()
+    except duckdb.InterruptException as error:
+        raise LakehouseError(f"it was stopped after {seconds:g} s: read less, or use `lakehouse sql`") from error
+    finally:
+        timer.cancel()
+    return Found(columns=result.columns, rows=rows[:most], is_cut=len(rows) > most)
 
 
 def _connect(settings: Settings, sql: str, reader: Reader) -> duckdb.DuckDBPyConnection:
