@@ -30,6 +30,10 @@ class Reader:
         """The columns of a table, and the fields of structs, that are masked for the reader."""
         return () if PII in self.grants else self.personal.get(table, ())
 
+    @property
+    def sees_personal_data(self) -> bool:
+        return PII in self.grants and bool(self.personal)
+
     def hides(self, table: str, column: str) -> bool:
         """Whether a column, or a field such as `user.email`, is masked, or a part of it is."""
         return is_within(self.masked(table), column)

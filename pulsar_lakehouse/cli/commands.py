@@ -34,6 +34,7 @@ COMMANDS = {
     "lineage": Late(DATA, "lineage", "lineage_command"),
     "metrics": Late(DATA, "metrics", "metrics_command"),
     "diff": Late(DATA, "diff", "diff_command"),
+    "audit": Late(DATA, "audit", "audit_command"),
     "backfill": Late(DATA, "backfill", "backfill_command"),
     "forget": Late(DATA, "forget", "forget_command"),
     "rebuild": Late(DATA, "rebuild", "rebuild_command"),
@@ -93,6 +94,7 @@ def main() -> NoReturn:
         signal.signal(number, _interrupt)
     code = 1
     try:
+        _note()
         app(prog_name="lakehouse")
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
@@ -109,6 +111,15 @@ def main() -> NoReturn:
             session.stop_spark(is_well=code == 0)
         sys.stdout.flush()
         os._exit(code)  # don't wait for threads that wait for the JVM
+
+
+def _note() -> None:
+    from pulsar_lakehouse.audit import ACTS, command_line, note
+
+    if ACTS.match(" ".join(sys.argv[1:])) and "--help" not in sys.argv:
+        from pulsar_lakehouse.settings import load_settings
+
+        note(load_settings(), command_line())
 
 
 def _tell_tables() -> None:

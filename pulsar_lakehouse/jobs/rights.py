@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from pulsar_lakehouse.access import Personal, Reader, is_within, operator, sql_users
+from pulsar_lakehouse.audit import command_line, note
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
@@ -21,9 +22,12 @@ IN_MALFORMED = ("key", "payload", "reason")
 """The columns with messages as they came. A reason quotes what is wrong with them."""
 
 
-def operator_of(settings: Settings) -> Reader:
-    """Who runs a command, or sees the page."""
-    return operator(settings, personal_columns(pipeline_of(settings)))
+def operator_of(settings: Settings, *, who: str = "", did: str = "") -> Reader:
+    """Who runs this command or, if it says so, who does something else. If they see personal data, that is noted."""
+    personal = personal_columns(pipeline_of(settings))
+    if settings.unmasked and personal:
+        note(settings, did or command_line(), who=who, unmasked=True)
+    return operator(settings, personal)
 
 
 def sql_users_of(settings: Settings) -> dict[str, Reader]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
+from pulsar_lakehouse import audit
 from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.inspection.query import query_fenced
@@ -81,7 +82,7 @@ class Page:
         return state.tables(self._pipeline, *self._now(), runs)
 
     def quarantine(self, request: Request) -> Child:
-        return rows.quarantine(self._settings, self._pipeline, self._reader)
+        return rows.quarantine(self._settings, self._pipeline, self._reader(request))
 
     def ask(self, request: Request) -> Child | Answer:
         """Release or discard waiting facts; with GET, ask whether to."""
@@ -92,6 +93,8 @@ class Page:
         chosen = choose(self._settings, topic, entity=entity, reason=reason, key=key)
         actions = actions_of(self._settings, action, chosen, who=request.user.name, note=note)
         if request.method == "POST":
+            asked = f"page {action} {topic} --entity={entity} --reason={reason} --key={key} --note={note}"
+            audit.note(self._settings, asked, who=request.user.name)
             ask(self._settings, actions)
             return Answer(status=303, location="quarantine")
         return rows.confirmation(chosen.enrichment, action, entity, reason, len(actions))
@@ -110,7 +113,8 @@ class Page:
             return section("What happened to a key", form)
         declared = traceable(self._pipeline, topic)
         values = key.split(maxsplit=len(declared.keys) - 1)
-        found = self._found(lambda: rows.events(trace(self._settings, declared, values, self._reader)))
+        reader = self._reader(request, f"{declared.topic.name} {key}")
+        found = self._found(lambda: rows.events(trace(self._settings, declared, values, reader)))
         return section("What happened to a key", form, found)
 
     def sql(self, request: Request) -> Child:
@@ -118,7 +122,8 @@ class Page:
         form = rows.sql_form(statement, list(table_names(self._settings)))
         if not statement.strip():
             return section("Query", form)
-        found = self._found(lambda: rows.results(query_fenced(self._settings, statement, self._reader)))
+        reader = self._reader(request, statement)
+        found = self._found(lambda: rows.results(query_fenced(self._settings, statement, reader)))
         return section("Query", form, found)
 
     def logs(self, request: Request) -> Child:
@@ -129,9 +134,8 @@ class Page:
     def _pipeline(self) -> Pipeline:
         return pipeline_of(self._settings)
 
-    @cached_property
-    def _reader(self) -> Reader:
-        return operator_of(self._settings)
+    def _reader(self, request: Request, what: str = "") -> Reader:
+        return operator_of(self._settings, who=request.user.name, did=f"page {request.path} {what}".rstrip())
 
     @cached_property
     def _steps(self) -> Mapping[str, str]:

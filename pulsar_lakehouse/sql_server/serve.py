@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from pulsar_lakehouse import audit
 from pulsar_lakehouse.access import ALL, PII, Reader
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jvm.java import java_home
@@ -66,7 +67,7 @@ class Served:
         self._schemas: dict[str, StructType] = {}
         self._catalogs = {reader: self._catalog(reader) for reader in set(readers.values())}
         for user, reader in readers.items():
-            self._scala.Guests.admit(user, self._catalogs[reader])
+            self._scala.Guests.admit(user, self._catalogs[reader], reader.sees_personal_data)
 
     def _catalog(self, reader: Reader) -> Any:
         """A Spark session with a catalog of its own: what the reader may not read does not exist in it."""
@@ -226,11 +227,14 @@ def _hash(password: str) -> str:
 
 def _confine(settings: Settings, extension: Path) -> bool:
     home, tables = settings.home, local_folders(settings.warehouse_root)
-    for folder in (home / "spark", home / "logs", *tables):
+    for folder in (home / "spark", home / "logs", audit.folder(settings), *tables):
         folder.mkdir(parents=True, exist_ok=True)
     python = (Path(sys.prefix), Path(sys.base_prefix), Path(pyspark.__file__).parent, SOURCE.parent.parent)
     reads = (*map(Path, SYSTEM), *python, java_home(), extension, *driver_jars(settings))
-    return confine(reads=[*reads, *tables], writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")])
+    return confine(
+        reads=[*reads, *tables],
+        writes=[_folder(settings) / "tmp", home / "logs", audit.folder(settings), Path("/dev/null")],
+    )
 
 
 def local_folders(root: str) -> list[Path]:
@@ -244,6 +248,7 @@ def _start_thrift_server(lake: Lake, port: int, keys: tuple[bytes, str] | None) 
     assert jvm is not None
     properties = {
         "lakehouse.users": "\n".join(f"{name} {_hash(password.get_secret_value())}" for name, password in users),
+        "lakehouse.audit": str(audit.folder(lake.settings) / audit.NAME),
         "lakehouse.sessions": str(lake.settings.serve.sessions_per_user),
         "hive.server2.authentication": "CUSTOM",
         "hive.server2.custom.authentication.class": "lakehouse.Passwords",

@@ -3,7 +3,11 @@ package lakehouse {
 
 import java.io.{ByteArrayInputStream, IOException}
 import java.net.{InetAddress, InetSocketAddress, ServerSocket, Socket, URI}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Paths, StandardOpenOption}
 import java.security.{KeyStore, MessageDigest}
+import java.time.Instant
+import java.time.temporal.ChronoUnit
 import java.util.{Base64, Locale}
 import java.util.concurrent.{Executors, SynchronousQueue, ThreadPoolExecutor, TimeUnit}
 import javax.crypto.SecretKeyFactory
@@ -11,6 +15,7 @@ import javax.crypto.spec.PBEKeySpec
 import javax.net.ssl.{KeyManagerFactory, SSLContext, SSLSocket, SSLSocketFactory}
 import javax.security.sasl.AuthenticationException
 
+import com.fasterxml.jackson.databind.ObjectMapper
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Try
@@ -284,7 +289,7 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
 
   /** Runs the query in the pool that limits concurrent queries, even if the client asks for a synchronous call. */
   override def ExecuteStatement(request: TExecuteStatementReq): TExecuteStatementResp =
-    refused(request.getConfOverlay, Set.empty) match {
+    refused(request.getConfOverlay, Set.empty).orElse(unnoted(request.getStatement)) match {
       case Some(status) => new TExecuteStatementResp(status)
       case None =>
         val waits = !request.isRunAsync
@@ -294,6 +299,9 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
           failure(new OperationHandle(response.getOperationHandle)).foreach(response.setStatus)
         response
     }
+
+  private def unnoted(statement: String): Option[TStatus] =
+    Try(Audit.note(Visitor.user, statement)).failed.toOption.map(_ => status("the log of statements can't be written"))
 
   private def failure(query: OperationHandle): Option[TStatus] = {
     val end = Iterator.continually(service.getOperationStatus(query)).find(_.getState.isTerminal).get
@@ -345,10 +353,31 @@ object Door {
 /** The catalog of each user, as a session that has it: what the user may not read does not exist in there. */
 object Guests {
   private val catalogs = mutable.Map.empty[String, SparkSession]
+  private val unmasked = mutable.Set.empty[String]
 
-  def admit(user: String, catalog: SparkSession): Unit = synchronized(catalogs(user) = catalog)
+  /** `sees` says whether personal data is not masked for the user. */
+  def admit(user: String, catalog: SparkSession, sees: Boolean): Unit = synchronized {
+    catalogs(user) = catalog
+    if (sees) unmasked += user
+  }
 
   def catalogOf(user: String): SparkSession = synchronized(catalogs(user))
+
+  def sees(user: String): Boolean = synchronized(unmasked(user))
+}
+
+/** The log of who ran which statement, which Python's `audit` describes. */
+object Audit {
+  private lazy val file = Paths.get(sys.props("lakehouse.audit"))
+  private val json = new ObjectMapper()
+
+  /** Adds a line, before the statement is run. If that fails, so does the statement. */
+  def note(user: String, statement: String): Unit = synchronized {
+    val line = json.createObjectNode()
+    line.put("at", Instant.now().truncatedTo(ChronoUnit.MILLIS).toString)
+    line.put("who", user).put("did", statement).put("unmasked", Guests.sees(user))
+    Files.write(file, s"$line\n".getBytes(UTF_8), StandardOpenOption.CREATE, StandardOpenOption.APPEND)
+  }
 }
 
 /** Registers tables in Spark's in-memory catalogs. SQL can't do that, because it is read-only here. */
