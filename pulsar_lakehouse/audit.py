@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pulsar_lakehouse.access import MASK
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
 
@@ -23,8 +24,6 @@ ACTS = re.compile(
     r"|.* --(accept-loss|approve)\b"
 )
 """Matches commands by which people change what the pipeline would do by itself."""
-PERSON = re.compile(r"^(forget\b.* [\w-]+:)\S+")
-"""The argument of `forget`, whose key must not stay here when all else of it is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +56,11 @@ def note(settings: Settings, did: str, *, who: str = "", unmasked: bool = False)
 
 
 def command_line(arguments: Sequence[str] | None = None) -> str:
-    """The command that this process runs, without the key of a person who is forgotten."""
-    return PERSON.sub(r"\1***", " ".join(sys.argv[1:] if arguments is None else arguments))
+    """The command that this process runs. The key of a person who is forgotten must not stay here."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["forget"]:
+        given = [re.sub(r"(?s)(?<=:).*", MASK, each) for each in given]
+    return " ".join(given)
 
 
 def entries(settings: Settings) -> Iterator[Entry]:

@@ -60,10 +60,10 @@ def personal_columns(pipeline: Pipeline) -> Personal:
         if facts.personal:
             _add_messages(found, facts.topic)
     names = column_names(pipeline) if any(found.values()) else {}
-    for table in pipeline.sql_tables:
-        if any(found.get(source) for source in table.sources):
-            found[table.name].update(_selected(table, names, found))
-            found[SQL_ROWS.name].update(("keys", "reason") if found[table.name] else ())
+    for in_sql in pipeline.sql_tables:
+        if any(found.get(source) for source in in_sql.sources):
+            found[in_sql.name].update(_selected(in_sql, names, found))
+            found[SQL_ROWS.name].update(("keys", "reason") if found[in_sql.name] else ())
     return {name: tuple(sorted(columns)) for name, columns in found.items() if columns}
 
 

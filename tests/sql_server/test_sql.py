@@ -27,7 +27,7 @@ from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.local.processes import is_alive
 from pulsar_lakehouse.progress import wait_until
-from pulsar_lakehouse.settings import SHIPPED, Settings
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import submit_environment
 from pulsar_lakehouse.sql_server.sandbox import landlock_version
 from pulsar_lakehouse.sql_server.serve import local_folders
@@ -36,6 +36,7 @@ from pulsar_lakehouse.tables.stored import existing_tables
 from tests.lake import environment, land_literally, own_home, versions
 from tests.messages import item, order, user
 from tests.mutations import mutated
+from tests.personal import declare_personal
 from tests.shop import ENRICHMENTS, ENTITIES, QUERIES
 
 USER, PASSWORD = "ada", "lovelace-1815"
@@ -43,8 +44,6 @@ FEW, FEW_PASSWORD = "eve", "babbage-1791"
 """A user with few grants, and none for personal data."""
 GRANTS = {USER: ["*", "pii"], FEW: ["gold.enriched_orders", "silver.users", "bronze.users"]}
 SERVED = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD, FEW: FEW_PASSWORD}, "grants": GRANTS})}
-PERSONAL = """pii=("last_name", "email_address"),
-    deleted_at="""
 DAY = 24 * 60
 LAKEHOUSE = str(Path(sys.prefix) / "bin" / "lakehouse")
 
@@ -124,10 +123,7 @@ def test_no_feature_of_gold_shuts_a_reader_out(project: Settings) -> None:
 @pytest.fixture(scope="module")
 def port(project: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of the endpoint, which must leave no process when it is told to end."""
-    declared = tmp_path_factory.mktemp("declared") / "declarations"
-    shutil.copytree(SHIPPED, declared)
-    users = declared / "users.py"
-    users.write_text(users.read_text().replace("deleted_at=", PERSONAL))
+    declared = declare_personal(tmp_path_factory.mktemp("declared"))
     write_deltalake(project.table_path("silver.vault"), pa.table({"secret": ["xyzzy"], "id": [90001]}))
     served = {**os.environ, **environment(project, LAKEHOUSE_DECLARATIONS=str(declared), **SERVED)}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=served, stdout=subprocess.PIPE, text=True) as server:

@@ -282,12 +282,12 @@ class Enrichment:
                     raise ConfigurationError(
                         f"{self.topic.name}: match {match.name} is on {path}, which is no column; there are {known}"
                     )
-        known = {
+        of_others = {
             **{path: join.kind for join in self.joins for path in join.paths},
             self.event_time: "event_time",
             **dict.fromkeys(self.keys, "keys"),
         }
-        refuse_wrong_pii(self.topic.name, self.personal, self.columns, known)
+        refuse_wrong_pii(self.topic.name, self.personal, self.columns, of_others)
         own = [(name, f"{self.topic.name} itself") for name in self.columns]
         added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
         added += [(match.name, f"match {match.name}") for match in self.matches]
@@ -452,6 +452,8 @@ def _wrong_keys(lookup: Lookup, columns: Mapping[str, str], earlier: Mapping[str
             yield f"on {path}, but {name} is no earlier lookup; there are {', '.join(earlier) or 'none'}"
         elif column not in (known := earlier[name].entity.columns):
             yield f"on {path}, which is no column of {earlier[name].entity.name}; there are {', '.join(known)}"
+        elif column in earlier[name].entity.personal:
+            yield f"on {path}, which has personal data: it can't be masked, as it says what facts wait for"
         elif lookup.required and not earlier[name].required:
             yield f"required, but on {path}, and {name} is not: make both required, or neither"
 
