@@ -251,7 +251,7 @@ class Enrichment:
     Example: `matches=(Match(entity=STORES, on="store_id", by="id", time="opened_at", within="1 hour"),)`"""
     pii: str | tuple[str, ...] = ()
     """The fact's own columns with personal data, which are masked as those of an entity are. Not of the keys, the
-    `event_time` or `on`. Example: `pii=("sold_at",)`"""
+    `event_time` or `on`. Example: `pii=("email",)`"""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """By name, what must be TRUE of each row of gold, over its columns, and what happens if it is not:
     `{"price_is_positive": quarantine("price > 0")}`, or `warn(...)` or `fail(...)`. A check that quarantines is
