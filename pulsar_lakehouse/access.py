@@ -11,6 +11,8 @@ from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.settings import Settings
 
 ALL, PII = "*", "pii"
+EACH = "*"
+"""In place of a column: each of a table."""
 MASK = "***"
 """What stands for a text that is masked. Other values are NULL then, and NULL stays NULL."""
 
@@ -22,13 +24,20 @@ Personal = Mapping[str, tuple[str, ...]]
 class Reader:
     grants: frozenset[str]
     personal: Personal = field(default_factory=dict, hash=False)
+    declared: frozenset[str] = frozenset()
+    """The tables of which it is known what is personal."""
 
     def may_read(self, table: str) -> bool:
         return not self.grants.isdisjoint((ALL, table, table.partition(".")[0]))
 
     def masked(self, table: str) -> tuple[str, ...]:
-        """The columns of a table, and the fields of structs, that are masked for the reader."""
-        return () if PII in self.grants else self.personal.get(table, ())
+        """The columns of a table, and the fields of structs, that are masked for the reader.
+
+        Where some data is personal, all columns are of a table that nobody declares: it may be a copy.
+        """
+        if PII in self.grants or not self.personal:
+            return ()
+        return self.personal.get(table, () if table in self.declared else (EACH,))
 
     @property
     def sees_personal_data(self) -> bool:
@@ -42,7 +51,7 @@ class Reader:
 def is_within(paths: Iterable[str], column: str) -> bool:
     """Whether one of the paths is a column, or a part of it, or has it as a part."""
     return any(
-        path in ("*", column) or f"{path}.".startswith(f"{column}.") or f"{column}.".startswith(f"{path}.")
+        path in (EACH, column) or f"{path}.".startswith(f"{column}.") or f"{column}.".startswith(f"{path}.")
         for path in paths
     )
 
@@ -50,26 +59,32 @@ def is_within(paths: Iterable[str], column: str) -> bool:
 def below(paths: Iterable[str], name: str) -> list[str]:
     """What follows a name in the paths that begin with it: empty texts for those that end with it."""
     parts = (path.partition(".") for path in paths)
-    return [rest for first, _, rest in parts if first in ("*", name)]
+    return [rest for first, _, rest in parts if first in (EACH, name)]
 
 
 ITSELF = Reader(grants=frozenset((ALL, PII)))
 """The pipeline, which reads its own tables as they are."""
 
 
-def operator(settings: Settings, personal: Personal) -> Reader:
+def operator(settings: Settings, personal: Personal, declared: Collection[str]) -> Reader:
     """Who runs commands, or sees the page: all tables, and personal data if `unmasked` is set."""
-    return Reader(grants=frozenset((ALL, PII) if settings.unmasked else (ALL,)), personal=personal)
+    grants = (ALL, PII) if settings.unmasked else (ALL,)
+    return Reader(grants=frozenset(grants), personal=personal, declared=frozenset(declared))
 
 
 def sql_users(
-    settings: Settings, personal: Personal, *, layers: Sequence[str], tables: Collection[str]
+    settings: Settings,
+    personal: Personal,
+    declared: Collection[str],
+    *,
+    layers: Sequence[str],
+    stored: Collection[str],
 ) -> dict[str, Reader]:
     """The users of the SQL endpoint. Without any grants, all of them may read all tables, but no personal data.
 
     Raises ConfigurationError for a grant of what there is not, and if some users have grants and others have no entry.
     """
-    users, grants = settings.serve.users, settings.serve.grants
+    users, grants, tables = settings.serve.users, settings.serve.grants, sorted({*declared, *stored})
     for name, given in grants.items():
         if name not in users:
             raise ConfigurationError(f"serve.grants {name}: no such user in serve.users{did_you_mean(name, users)}")
@@ -85,7 +100,10 @@ def sql_users(
         raise ConfigurationError(
             f'serve.grants: {without[0]} has none, as others do: give this user [] for no table, or ["*"] for all'
         )
-    return {name: Reader(grants=frozenset(grants.get(name, (ALL,))), personal=personal) for name in users}
+    known = frozenset(declared)
+    return {
+        name: Reader(grants=frozenset(grants.get(name, (ALL,))), personal=personal, declared=known) for name in users
+    }
 
 
 def _listed(layers: Iterable[str]) -> str:

@@ -14,6 +14,9 @@ QUERIES = (
     "WITH a AS (SELECT id, city FROM silver.users) SELECT * FROM a WHERE id IN (SELECT user_id FROM gold.orders)",
     "SELECT * FROM silver.users ORDER BY email LIMIT 5",
     "SELECT id FROM silver.users WHERE email LIKE 'CANARY%' OR rank > 5",
+    "SELECT id FROM silver.users WHERE rank < 90300",
+    "SELECT city FROM silver.users WHERE email < 'CANARY B' AND id > 0",
+    "SELECT count(*) FROM bronze.users AS u WHERE properties > 'CANARY B' OR key = 'a'",
     "SELECT id, row_number() OVER (PARTITION BY city ORDER BY email) FROM silver.users",
     "SELECT CASE WHEN email = 'x' THEN id ELSE price END FROM silver.users, gold.orders",
     "SELECT id FROM silver.users UNION ALL SELECT user_id FROM gold.orders",
@@ -22,7 +25,7 @@ QUERIES = (
     "SELECT DISTINCT key, payload FROM bronze.users WHERE key > 'a'",
 )
 FUNCTIONS = ("upper({})", "length({})", "md5({})", "CAST({} AS VARCHAR)", "count({})", "min({})", "max({})", "hash({})")
-VALUES = ("'CANARY'", "'%CANARY%'", "''", "NULL", "0", "9000", "'a'", "'***'")
+VALUES = ("'CANARY'", "'CANARY B'", "90300", "'%CANARY%'", "''", "NULL", "0", "'a'", "'***'")
 SHAPES = (
     "SELECT * FROM ({0}) AS q",
     "WITH q AS ({0}) SELECT count(*) FROM q",

@@ -3,15 +3,17 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pulsar_lakehouse.access import Personal, Reader, is_within, operator, sql_users
+from pulsar_lakehouse.access import EACH, Personal, Reader, is_within, operator, sql_users
 from pulsar_lakehouse.audit import command_line, note
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.expectations.results import RESULTS
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
 from pulsar_lakehouse.jobs.lineage.flows import Names, column_names
 from pulsar_lakehouse.jobs.lineage.origins import origins_in_select
+from pulsar_lakehouse.pipeline.checks import OWN_TABLES
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
@@ -24,24 +26,26 @@ IN_MALFORMED = ("key", "payload", "reason")
 
 def operator_of(settings: Settings, *, who: str = "", did: str = "") -> Reader:
     """Who runs this command or, if it says so, who does something else. If they see personal data, that is noted."""
-    personal = personal_columns(pipeline_of(settings))
+    pipeline = pipeline_of(settings)
+    personal = personal_columns(pipeline)
     if settings.unmasked and personal:
         note(settings, did or command_line(), who=who, unmasked=True)
-    return operator(settings, personal)
+    return operator(settings, personal, declared_tables(pipeline))
 
 
 def sql_users_of(settings: Settings) -> dict[str, Reader]:
     """The users of the SQL endpoint. Raises ConfigurationError for wrong grants."""
     pipeline = pipeline_of(settings)
-    tables = {*declared_tables(pipeline), *table_names(settings)}
-    return sql_users(settings, personal_columns(pipeline), layers=LAYERS, tables=sorted(tables))
+    personal, declared, stored = personal_columns(pipeline), declared_tables(pipeline), [*table_names(settings)]
+    return sql_users(settings, personal, declared, layers=LAYERS, stored=stored)
 
 
 def declared_tables(pipeline: Pipeline) -> set[str]:
     silver = {name for each in pipeline.entities for name in (each.table.name, each.history.name)}
     gold = {name for each in pipeline.enrichments for name in (*each.places, each.shadow)}
+    others = {each.name for each in (MALFORMED, SQL_ROWS, ACTIONS, RESULTS)} | {*OWN_TABLES}
     in_sql = {each.name for each in pipeline.sql_tables}
-    return {each.bronze_table for each in pipeline.bronze} | silver | gold | in_sql | {MALFORMED.name, SQL_ROWS.name}
+    return {each.bronze_table for each in pipeline.bronze} | silver | gold | in_sql | others
 
 
 def personal_columns(pipeline: Pipeline) -> Personal:
@@ -83,7 +87,7 @@ def _joined(facts: Enrichment) -> Iterable[str]:
 def _selected(table: SqlTable, names: Names, found: dict[str, set[str]]) -> Iterable[str]:
     """The columns of a SELECT that use personal data; all of them if it can't be followed."""
     if not (origins := origins_in_select(table, names)):
-        return ["*"]
+        return [EACH]
     return [
         name
         for name, origin in origins.items()

@@ -389,7 +389,7 @@ object Tables {
     catalog(session).createDatabase(CatalogDatabase(name, "", new URI(location), Map.empty), ignoreIfExists = true)
 
   /** `columns` is Spark's JSON of the schema. Clients that list columns get this one; Delta has its own. `masked` are
-    * the columns, and fields of structs such as `user.email`, with a comma between.
+    * the columns, and fields of structs such as `user.email`, with a comma between; `*` are all columns.
     */
   def register(
       session: SparkSession, schema: String, name: String, path: String, columns: String, masked: String): Unit = {
@@ -466,7 +466,7 @@ object Masking extends Rule[LogicalPlan] {
 
   /** The rest of the paths that begin with a name. */
   private def within(paths: Seq[Seq[String]], name: String): Seq[Seq[String]] =
-    paths.filter(_.head.equalsIgnoreCase(name)).map(_.tail)
+    paths.filter(path => path.head == "*" || path.head.equalsIgnoreCase(name)).map(_.tail)
 
   private def hidden(value: Expression, paths: Seq[Seq[String]]): Expression = (value.dataType, paths) match {
     case (_, Nil) => value

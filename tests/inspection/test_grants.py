@@ -22,6 +22,7 @@ READER = Reader(
         "bronze.users": ("payload", "properties"),
         "gold.vault": ("email",),
     },
+    declared=frozenset(("gold.orders",)),
 )
 TABLES = (
     *("silver.users", "bronze.users", "gold.orders") * 8,

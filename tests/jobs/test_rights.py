@@ -39,6 +39,7 @@ def test_a_reader_has_what_is_granted(tmp_path: Path) -> None:
     assert [ada.may_read(name) for name in ("gold.more", "silver.users", "silver.users_history")] == [True, True, False]
     assert (ada.masked("silver.users"), bob.masked("silver.users")) == (("email_address", "last_name"), ())
     assert bob.may_read("quality.results")
+    assert [ada.masked(name) for name in ("gold.backfills", "gold.a_copy")] == [(), ("*",)]
 
 
 def test_without_grants_all_tables_are_there_and_masked(tmp_path: Path) -> None:
