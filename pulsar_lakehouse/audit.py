@@ -19,12 +19,6 @@ from pulsar_lakehouse.settings import Settings
 NAME = "audit.jsonl"
 """The file that lines are added to. Others in the folder, such as those that were rotated, are read, too."""
 
-ACTS = re.compile(
-    r"(backfill|forget|purge|rebuild|quarantine (release|discard|retry)|snapshot (create|restore|drop))\b"
-    r"|.* --(accept-loss|approve)\b"
-)
-"""Matches commands by which people change what the pipeline would do by itself."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_lakehouse.audit import ACTS, Entry, command_line, entries, folder, note
+from pulsar_lakehouse.audit import Entry, command_line, entries, folder, note
+from pulsar_lakehouse.cli.commands import ACTS
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import load_settings
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -55,6 +56,12 @@ COMMANDS = {
     "engine": Late(AIRFLOW, "engine", "app", help="Keep a Spark warm, and lend it to one command at a time."),
     "airflow": Late(AIRFLOW, "airflow", "app", help="Start and stop a local Airflow that schedules the pipeline."),
 }
+
+ACTS = re.compile(
+    r"(backfill|forget|purge|rebuild|quarantine (release|discard|retry)|snapshot (create|restore|drop))\b"
+    r"|.* --(accept-loss|approve)\b"
+)
+"""Matches commands by which people change what the pipeline would do by itself."""
 
 OUTCOME_FILE = "LAKEHOUSE_RUN__OUTCOME_FILE"
 
@@ -114,9 +121,8 @@ def main() -> NoReturn:
 
 
 def _note() -> None:
-    from pulsar_lakehouse.audit import ACTS, command_line, note
-
     if ACTS.match(" ".join(sys.argv[1:])) and "--help" not in sys.argv:
+        from pulsar_lakehouse.audit import command_line, note
         from pulsar_lakehouse.settings import load_settings
 
         note(load_settings(), command_line())

@@ -12,7 +12,7 @@ from pulsar_lakehouse.cli.arguments import chosen, seconds
 from pulsar_lakehouse.contracts.sources import Postgres
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, ReconciliationError
 from pulsar_lakehouse.inspection.comparison import Comparison, Difference, Replica, compare
-from pulsar_lakehouse.jobs.rights import operator_of
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings

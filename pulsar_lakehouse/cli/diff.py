@@ -12,7 +12,7 @@ from pulsar_lakehouse.cli.compare import replicas, values_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.inspection.comparison import Comparison
 from pulsar_lakehouse.inspection.differences import Side, compare_versions
-from pulsar_lakehouse.jobs.rights import operator_of
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.snapshots import Snapshot, named
 from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.pipeline.loading import pipeline_of

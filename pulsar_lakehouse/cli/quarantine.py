@@ -13,6 +13,7 @@ from pulsar_lakehouse.cli.arguments import Facts, Note
 from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.quarantine import (
     actions_of,
     ask,
@@ -22,7 +23,6 @@ from pulsar_lakehouse.jobs.quarantine import (
     waiting_by_state,
 )
 from pulsar_lakehouse.jobs.retry_malformed import release_moved, retry_changes, retry_facts
-from pulsar_lakehouse.jobs.rights import operator_of
 from pulsar_lakehouse.jobs.steps import decodings, open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings

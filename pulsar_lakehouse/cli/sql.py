@@ -7,7 +7,7 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.jobs.rights import operator_of
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.terminal import one_line
 

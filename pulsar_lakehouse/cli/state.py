@@ -9,8 +9,8 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import key_of
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.retention import states
-from pulsar_lakehouse.jobs.rights import operator_of
 from pulsar_lakehouse.jobs.state_of_key import Part, state_of_facts, state_of_key
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings

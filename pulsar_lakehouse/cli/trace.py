@@ -6,7 +6,7 @@ import typer
 
 from pulsar_lakehouse.cli import report, shapes
 from pulsar_lakehouse.cli.shapes import AsJson
-from pulsar_lakehouse.jobs.rights import operator_of
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.trace import trace, traceable
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings

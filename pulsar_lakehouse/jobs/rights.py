@@ -3,8 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pulsar_lakehouse.access import EACH, Personal, Reader, is_within, operator, sql_users
-from pulsar_lakehouse.audit import command_line, note
+from pulsar_lakehouse.access import EACH, Personal, Reader, is_within, sql_users
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.expectations.results import RESULTS
@@ -22,15 +21,6 @@ from pulsar_lakehouse.tables.stored import LAYERS, table_names
 IN_BRONZE = ("key", "payload", "properties")
 IN_MALFORMED = ("key", "payload", "reason")
 """The columns with messages as they came. A reason quotes what is wrong with them."""
-
-
-def operator_of(settings: Settings, *, who: str = "", did: str = "") -> Reader:
-    """Who runs this command or, if it says so, who does something else. If they see personal data, that is noted."""
-    pipeline = pipeline_of(settings)
-    personal = personal_columns(pipeline)
-    if settings.unmasked and personal:
-        note(settings, did or command_line(), who=who, unmasked=True)
-    return operator(settings, personal, declared_tables(pipeline))
 
 
 def sql_users_of(settings: Settings) -> dict[str, Reader]:

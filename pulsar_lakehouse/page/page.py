@@ -14,9 +14,9 @@ from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.inspection.query import query_fenced
 from pulsar_lakehouse.jobs.lineage.flows import flows
 from pulsar_lakehouse.jobs.lineage.kept import LastRun, last_run
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
 from pulsar_lakehouse.jobs.quarantine import actions_of, ask, choose
-from pulsar_lakehouse.jobs.rights import operator_of
 from pulsar_lakehouse.jobs.trace import trace, traceable
 from pulsar_lakehouse.page import rows, started, state
 from pulsar_lakehouse.page.html import Child, Markup, badge, link, section, tag

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 from pulsar_lakehouse import Enrichment, Entity, Lookup, Topic
 from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.errors import ConfigurationError
+from pulsar_lakehouse.jobs.operating import may_be_personal
 from pulsar_lakehouse.jobs.rights import personal_columns, sql_users_of
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
@@ -95,3 +96,20 @@ def test_a_fact_waits_for_no_personal_data() -> None:
             lookups=(Lookup(entity=Entity(key="id", **STORES), on="storeId"),),  # type: ignore[arg-type]
             pii="storeId",
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("import math\nfrom pulsar_lakehouse import Entity\nfrom .users import USERS", False),
+        ('from pulsar_lakehouse import Entity\nUSERS = Entity(pii="city")', True),
+        ("from company import USERS", True),
+        ("from ..shared import USERS", True),
+        ("import importlib", True),
+        ("users = __import__('company')", True),
+        ("def", True),
+    ],
+)
+def test_declarations_are_loaded_if_they_may_have_personal_data(tmp_path: Path, text: str, may: bool) -> None:
+    (tmp_path / "users.py").write_text(text)
+    assert may_be_personal(tmp_path) == may
