@@ -4,7 +4,7 @@ A grant is a layer such as `gold`, a table such as `silver.users`, `*` for all t
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.near import did_you_mean
@@ -49,17 +49,15 @@ class Reader:
 
 
 def is_within(paths: Iterable[str], column: str) -> bool:
-    """Whether one of the paths is a column, or a part of it, or has it as a part."""
-    return any(
-        path in (EACH, column) or f"{path}.".startswith(f"{column}.") or f"{column}.".startswith(f"{path}.")
-        for path in paths
-    )
+    """Whether one of the paths is a column, or a part of it, or has it as a part; whatever their case."""
+    whole, parts = f"{column}.".casefold(), [f"{path}.".casefold() for path in paths]
+    return any(part == f"{EACH}." or part.startswith(whole) or whole.startswith(part) for part in parts)
 
 
 def below(paths: Iterable[str], name: str) -> list[str]:
-    """What follows a name in the paths that begin with it: empty texts for those that end with it."""
+    """What follows a name in the paths that begin with it, whatever its case: empty texts for those that end there."""
     parts = (path.partition(".") for path in paths)
-    return [rest for first, _, rest in parts if first in (EACH, name)]
+    return [rest for first, _, rest in parts if first == EACH or first.casefold() == name.casefold()]
 
 
 ITSELF = Reader(grants=frozenset((ALL, PII)))
@@ -100,10 +98,8 @@ def sql_users(
         raise ConfigurationError(
             f'serve.grants: {without[0]} has none, as others do: give this user [] for no table, or ["*"] for all'
         )
-    known = frozenset(declared)
-    return {
-        name: Reader(grants=frozenset(grants.get(name, (ALL,))), personal=personal, declared=known) for name in users
-    }
+    of_all = Reader(grants=frozenset((ALL,)), personal=personal, declared=frozenset(declared))
+    return {name: replace(of_all, grants=frozenset(grants[name])) if grants else of_all for name in users}
 
 
 def _listed(layers: Iterable[str]) -> str:
