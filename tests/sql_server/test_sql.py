@@ -370,7 +370,7 @@ def test_what_is_not_granted_does_not_exist(port: int, execute_few: Execute) -> 
     with pytest.raises(OperationalError, match="quarantine is not allowed"):
         execute_few("SELECT * FROM quarantine.waiting_orders")
     with connection_to(port, FEW, FEW_PASSWORD) as connection, closing(connection.cursor()) as cursor:
-        cursor.get_tables()
+        cursor.get_tables("%")
         assert sorted(row[1:3] for row in cursor.fetchall()) == [
             ("bronze", "users"),
             ("gold", "enriched_orders"),
