@@ -149,8 +149,10 @@ def _found_in_rows(asked: OfRows, rows: int, measured: str) -> Measured:
     if asked.rule.kind in (Kind.TABLE, Kind.TYPES):
         return _found_of_all(asked.rule, asked.figures, rows, measured)
     failing, observed = int(measured), f"all {rows:,} rows" if rows else "no rows"
-    if failing and (example := _example(asked)):
-        observed = f"{failing:,} of {rows:,} rows, such as {example}"
+    if failing:
+        observed = f"{failing:,} of {rows:,} rows"
+        if example := _example(asked):
+            observed += f", such as {example}"
     return Measured(rows=rows, failing=failing, observed=observed)
 
 
@@ -161,7 +163,10 @@ def _found_of_all(rule: Rule, figures: Mapping[str, object], rows: int, measured
 
 
 def _example(asked: OfRows) -> str | None:
-    """A failing row as JSON: its key and the columns that the rule names, or the key that several rows have."""
+    """A failing row as JSON: its key and the columns that the rule names, or the key that several rows have.
+
+    None if all of these are personal.
+    """
     if asked.rule.kind is Kind.KEY:
         counted = asked.rows.groupBy(*asked.rule.holds.split(", ")).count()
         failing = counted.where("count > 1").drop(
@@ -175,5 +180,7 @@ def _example(asked: OfRows) -> str | None:
             if name.partition(".")[0] in asked.rows.columns and not is_within(asked.personal, name)
         )
         failing = asked.rows.where(_fails(asked.rule)).select(*(F.col(name).alias(name) for name in shown))
+    if not failing.columns:
+        return None
     first = failing.select(F.to_json(F.struct("*"))).first()
     return str(first[0]) if first else None
