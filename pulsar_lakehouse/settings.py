@@ -295,7 +295,10 @@ class Serve(Section):
     port: Port = 0
     """0 means a free one at the first start, which later starts reuse if it is still free."""
     users: dict[UserName, Password] = {}
-    """Passwords, by user name. All users may read all tables."""
+    """Passwords, by user name."""
+    grants: dict[UserName, tuple[str, ...]] = {}
+    """What each user may read: layers such as `gold`, tables such as `silver.users`, `*` for all tables, and `pii` for
+    personal data, which is masked otherwise. Unset: all users may read all tables."""
     tls_certificate: Path | None = None
     """A PEM file with the certificate and its intermediate certificates. If set, clients must use TLS."""
     tls_key: Path | None = None
@@ -341,6 +344,9 @@ class Settings(BaseSettings):
     parameters: dict[str, dict[str, Annotated[str, BeforeValidator(str)]]] = {}
     """Values of SQL tables' parameters in place of the declared ones, by table and parameter: literals in SQL, such as
     `LAKEHOUSE_PARAMETERS__REVENUE_BY_SESSION__GAP="'45 minutes'"`."""
+    unmasked: bool = False
+    """Whether commands and the page show personal data, which is masked otherwise. Each that does is in the log of
+    `lakehouse audit`."""
     cache: Folder = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pulsar-lakehouse"
     """Downloads and compiled jars, shared by all clones."""
     pulsar: Pulsar = Pulsar()

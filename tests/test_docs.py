@@ -123,8 +123,8 @@ GIVEN: dict[Any, dict[str, Any]] = {
     Lookup: {"entity": STORES, "on": "store_id"},
     Match: {"entity": STORES, "on": "store_id", "by": "id", "time": "opened_at", "within": "1 hour"},
     Enrichment: {
-        "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS"),
-        "columns": "id, storeId AS store_id, soldAt AS sold_at",
+        "topic": Topic("sales", "id BIGINT NOT NULL, storeId BIGINT, soldAt TIMESTAMP_MILLIS, email STRING"),
+        "columns": "id, storeId AS store_id, soldAt AS sold_at, email",
         "keys": ("id",),
         "event_time": "sold_at",
         "day": "sale_date",

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -35,6 +36,7 @@ COMMANDS = {
     "lineage": Late(DATA, "lineage", "lineage_command"),
     "metrics": Late(DATA, "metrics", "metrics_command"),
     "diff": Late(DATA, "diff", "diff_command"),
+    "audit": Late(DATA, "audit", "audit_command"),
     "backfill": Late(DATA, "backfill", "backfill_command"),
     "forget": Late(DATA, "forget", "forget_command"),
     "rebuild": Late(DATA, "rebuild", "rebuild_command"),
@@ -55,6 +57,12 @@ COMMANDS = {
     "engine": Late(AIRFLOW, "engine", "app", help="Keep a Spark warm, and lend it to one command at a time."),
     "airflow": Late(AIRFLOW, "airflow", "app", help="Start and stop a local Airflow that schedules the pipeline."),
 }
+
+ACTS = re.compile(
+    r"(backfill|forget|purge|rebuild|quarantine (release|discard|retry)|snapshot (create|restore|drop))\b"
+    r"|.* --(accept-loss|approve)\b"
+)
+"""Matches commands by which people change what the pipeline would do by itself."""
 
 OUTCOME_FILE = "LAKEHOUSE_RUN__OUTCOME_FILE"
 
@@ -94,6 +102,7 @@ def main() -> NoReturn:
         signal.signal(number, _interrupt)
     code = 1
     try:
+        _note()
         app(prog_name="lakehouse")
     except SystemExit as end:  # typer exits with 0, 2 after a usage error, or 130 after KeyboardInterrupt
         code = end.code if isinstance(end.code, int) else 0
@@ -110,6 +119,14 @@ def main() -> NoReturn:
             session.stop_spark(is_well=code == 0)
         sys.stdout.flush()
         os._exit(code)  # don't wait for threads that wait for the JVM
+
+
+def _note() -> None:
+    if ACTS.match(" ".join(sys.argv[1:])) and "--help" not in sys.argv:
+        from pulsar_lakehouse.audit import command_line, note
+        from pulsar_lakehouse.settings import load_settings
+
+        note(load_settings(), command_line())
 
 
 def _tell_tables() -> None:

@@ -1,16 +1,18 @@
 """`lakehouse compare`: whether tables are equal to those in Postgres that they replicate."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from pulsar_lakehouse.access import MASK, Reader
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import chosen, seconds
 from pulsar_lakehouse.contracts.sources import Postgres
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError, ReconciliationError
-from pulsar_lakehouse.inspection.comparison import Comparison, Replica, compare
+from pulsar_lakehouse.inspection.comparison import Comparison, Difference, Replica, compare
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
@@ -38,7 +40,7 @@ def compare_command(
     """
     settings = load_settings()
     for_seconds = seconds(wait, option="--wait") if wait else 0
-    pipeline = pipeline_of(settings)
+    pipeline, reader = pipeline_of(settings), operator_of(settings)
     names = tables or [entity.table.name for entity in pipeline.entities if _replicated(entity)]
     if not names:
         raise ConfigurationError("nothing is declared to be from Postgres: name the tables, such as silver.customers")
@@ -53,7 +55,7 @@ def compare_command(
         line = f"{replica.table} and {replica.original}: {summary(found)}"
         report.note([line], settings)
         report.say(line)
-        show(replica, found)
+        show(replica, found, reader)
         unequal += [line] if found.differences else []
     if unequal:
         raise ReconciliationError(". ".join(unequal))
@@ -83,19 +85,27 @@ def replicas(pipeline: Pipeline) -> Iterator[Replica]:
         yield Replica(table=table.name, keys=table.keys, original=table.postgres or table.file.stem)
 
 
+def values_of(
+    each: Difference, example: Sequence[str | None], keys: Sequence[str], table: str, reader: Reader
+) -> Iterator[str]:
+    """The values of an example: those of the key, and those here and there."""
+    for name, value in zip((*keys, each.what, each.what), example, strict=True):
+        yield MASK if reader.hides(table, name) else "NULL" if value is None else value
+
+
 def summary(found: Comparison) -> str:
     sides = f"{found.only_here:,} only here, {found.only_there:,} only there"
     return f"{found.equal:,} rows are equal, {found.differ:,} differ, {sides}"
 
 
-def show(replica: Replica, found: Comparison) -> None:
+def show(replica: Replica, found: Comparison, reader: Reader) -> None:
     """Print which columns were compared, at which version, and how the rows differ, with a few of them."""
     report.say(f"  compared at version {found.version}, by {', '.join(replica.keys)}: {', '.join(found.columns)}")
     for why, columns in found.left_out.items():
         if columns:
             report.say(f"  {why}: {', '.join(columns)}")
     rows = (
-        (each.what, f"{each.rows:,}", *("NULL" if value is None else value for value in example))
+        (each.what, f"{each.rows:,}", *values_of(each, example, replica.keys, replica.table, reader))
         for each in found.differences
         for example in each.examples
     )

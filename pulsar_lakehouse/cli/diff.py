@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.cli.compare import replicas
+from pulsar_lakehouse.cli.compare import replicas, values_of
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.inspection.comparison import Comparison
 from pulsar_lakehouse.inspection.differences import Side, compare_versions
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.snapshots import Snapshot, named
 from pulsar_lakehouse.near import did_you_mean
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -38,7 +40,7 @@ def diff_command(
             )
         found = compare_versions(settings, here, there, given)
         report.say(f"{here.name} and {there.name}: {_summary(found, here, there)}")
-        _show(found, here, there, given)
+        _show(found, here, there, given, operator_of(settings))
 
 
 def _sides(settings: Settings, before: str, after: str, keys: Mapping[str, tuple[str, ...]]) -> list[tuple[Side, Side]]:
@@ -81,14 +83,14 @@ def _summary(found: Comparison, here: Side, there: Side) -> str:
     return f"{found.equal:,} rows are equal, {found.differ:,} differ, {sides}"
 
 
-def _show(found: Comparison, here: Side, there: Side, keys: tuple[str, ...]) -> None:
+def _show(found: Comparison, here: Side, there: Side, keys: tuple[str, ...], reader: Reader) -> None:
     """Print how many rows differ in each column, and a few of them; and the columns that were not compared."""
     sides = {"only here": f"only in {here.name}", "only there": f"only in {there.name}"}
     for why, columns in found.left_out.items():
         if columns:
             report.say(f"  columns {sides.get(why, why)}: {', '.join(columns)}")
     rows = (
-        (sides.get(each.what, each.what), f"{each.rows:,}", *("NULL" if value is None else value for value in example))
+        (sides.get(each.what, each.what), f"{each.rows:,}", *values_of(each, example, keys, here.table, reader))
         for each in found.differences
         for example in each.examples
     )

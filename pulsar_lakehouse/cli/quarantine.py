@@ -13,6 +13,7 @@ from pulsar_lakehouse.cli.arguments import Facts, Note
 from pulsar_lakehouse.cli.shapes import AsJson
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.quarantine import (
     actions_of,
     ask,
@@ -46,14 +47,15 @@ def inspect(
 ) -> None:
     """Show which facts wait, for what and since when; which messages are malformed, and which rows SQL tables lack."""
     settings = load_settings()
+    reader = operator_of(settings)
     filtered = bool(facts or reason or entity or key or older_than)
     waiting = []
     if filtered or pipeline_of(settings).enrichments:
         chosen = choose(settings, facts, reason=reason, entity=entity, key=key, days=older_than)
         rows, topic = _rows(waiting_by_state(settings, chosen)), chosen.enrichment.topic.name
         waiting = [shapes.Waiting(topic=topic, **row) for row in rows]
-    malformed = [] if filtered else [shapes.Malformed(**row) for row in _rows(malformed_by_reason(settings))]
-    sql_rows = [shapes.SqlRows(**row) for row in _rows(left_out_by_reason(settings))]
+    malformed = [] if filtered else [shapes.Malformed(**row) for row in _rows(malformed_by_reason(settings, reader))]
+    sql_rows = [shapes.SqlRows(**row) for row in _rows(left_out_by_reason(settings, reader))]
     found = shapes.Quarantine(waiting=waiting, malformed=malformed, sql_rows=sql_rows)
     if as_json:
         shapes.show(found)

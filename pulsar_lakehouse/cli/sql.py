@@ -7,6 +7,7 @@ import typer
 
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.terminal import one_line
 
@@ -16,7 +17,8 @@ def sql_command(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print whole values, as CSV with a header.")] = False,
 ) -> None:
     """Run SQL over the tables, without starting Spark."""
-    found = query(load_settings(), statement)
+    settings = load_settings()
+    found = query(settings, statement, reader=operator_of(settings))
     if not as_csv:
         report.rows(found.columns, found.fetchall())
         return

@@ -9,6 +9,7 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import key_of
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.retention import states
 from pulsar_lakehouse.jobs.state_of_key import Part, state_of_facts, state_of_key
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -32,7 +33,7 @@ def state_command(
     declared: tuple[Entity | Enrichment, ...] = (*pipeline.entities, *pipeline.enrichments)
     named, value = key_of({each.topic.name: each for each in declared}, key)
     if isinstance(named, Entity):
-        _show(state_of_key(settings, pipeline, named, value))
+        _show(state_of_key(settings, pipeline, named, value, operator_of(settings)))
     else:
         _show([state_of_facts(settings, named, value)])
 

@@ -6,6 +6,7 @@ import typer
 
 from pulsar_lakehouse.cli import report, shapes
 from pulsar_lakehouse.cli.shapes import AsJson
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.trace import trace, traceable
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import load_settings
@@ -23,7 +24,7 @@ def trace_command(
     """Tell what happened to the messages of a key, in the order of time, and why; without starting Spark."""
     settings = load_settings()
     declared = traceable(pipeline_of(settings), topic)
-    events = trace(settings, declared, key)
+    events = trace(settings, declared, key, operator_of(settings))
     if as_json:
         shapes.show(shapes.Trace(topic=declared.topic.name, key=key, events=events))
         return

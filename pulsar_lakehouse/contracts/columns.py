@@ -1,6 +1,6 @@
 """Reads the columns of a declaration: SQL by name, or a list as a SELECT has it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlglot import Token, TokenType, tokenize
@@ -48,6 +48,16 @@ class Columns:
 
 COLUMNS = Columns()
 """What the field of such a dataclass is set to; a declaration must give its columns all the same."""
+
+
+def refuse_wrong_pii(within: str, names: Iterable[str], columns: Mapping[str, str], others: Mapping[str, str]) -> None:
+    """Raises ConfigurationError for personal data that is no column, or is one of the `others`, by what these are."""
+    for name in names:
+        if name not in columns:
+            raise ConfigurationError(f"{within}: pii {name}: must be one of {', '.join(columns)}")
+        if name in others:
+            told = "by which tables, messages and people name rows: it can't be masked"
+            raise ConfigurationError(f"{within}: pii {name}: is of {others[name]}, {told}")
 
 
 def _listed(within: str, text: str) -> Iterator[tuple[str, str]]:

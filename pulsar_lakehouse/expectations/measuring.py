@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.access import is_within
 from pulsar_lakehouse.expectations.suites import Kind, Rule, beside_figures, with_figures
 from pulsar_lakehouse.spark.declared_sql import try_eval, value_of
 
@@ -33,12 +34,16 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class OfRows:
-    """A rule about rows of a table, in which `key` identifies one. `figures` are those of the table."""
+    """A rule about rows of a table, in which `key` identifies one. `figures` are those of the table.
+
+    No example shows the `personal` columns.
+    """
 
     table: str
     rule: Rule
     rows: DataFrame
     key: tuple[str, ...]
+    personal: tuple[str, ...] = ()
     figures: Mapping[str, object]
 
 
@@ -144,8 +149,10 @@ def _found_in_rows(asked: OfRows, rows: int, measured: str) -> Measured:
     if asked.rule.kind in (Kind.TABLE, Kind.TYPES):
         return _found_of_all(asked.rule, asked.figures, rows, measured)
     failing, observed = int(measured), f"all {rows:,} rows" if rows else "no rows"
-    if failing and (example := _example(asked)):
-        observed = f"{failing:,} of {rows:,} rows, such as {example}"
+    if failing:
+        observed = f"{failing:,} of {rows:,} rows"
+        if example := _example(asked):
+            observed += f", such as {example}"
     return Measured(rows=rows, failing=failing, observed=observed)
 
 
@@ -156,13 +163,24 @@ def _found_of_all(rule: Rule, figures: Mapping[str, object], rows: int, measured
 
 
 def _example(asked: OfRows) -> str | None:
-    """A failing row as JSON: its key and the columns that the rule names, or the key that several rows have."""
+    """A failing row as JSON: its key and the columns that the rule names, or the key that several rows have.
+
+    None if all of these are personal.
+    """
     if asked.rule.kind is Kind.KEY:
         counted = asked.rows.groupBy(*asked.rule.holds.split(", ")).count()
-        failing = counted.where("count > 1").drop("count")
+        failing = counted.where("count > 1").drop(
+            "count", *(name for name in counted.columns if is_within(asked.personal, name))
+        )
     else:
         named = re.findall(r"[a-z_]\w*(?:\.[a-z_]\w*)*", f"{asked.rule.holds}, {asked.rule.condition}")
-        shown = dict.fromkeys(name for name in (*asked.key, *named) if name.partition(".")[0] in asked.rows.columns)
+        shown = dict.fromkeys(
+            name
+            for name in (*asked.key, *named)
+            if name.partition(".")[0] in asked.rows.columns and not is_within(asked.personal, name)
+        )
         failing = asked.rows.where(_fails(asked.rule)).select(*(F.col(name).alias(name) for name in shown))
+    if not failing.columns:
+        return None
     first = failing.select(F.to_json(F.struct("*"))).first()
     return str(first[0]) if first else None

@@ -95,6 +95,8 @@ class Suite:
     key: tuple[str, ...]
     arrives: str | None = None
     may_be_empty: bool = False
+    personal: tuple[str, ...] = ()
+    """The columns that no example of a failing row shows."""
 
     def __post_init__(self) -> None:
         for name, count in Counter(rule.name for rule in self.rules).items():

@@ -90,7 +90,14 @@ class _State:
     def of_rows(self, frames: Mapping[Suite, DataFrame]) -> dict[tuple[str, Rule], Measured]:
         asked = {
             suite: [
-                OfRows(table=suite.table, rule=rule, rows=rows, key=suite.key, figures=self.figures(suite))
+                OfRows(
+                    table=suite.table,
+                    rule=rule,
+                    rows=rows,
+                    key=suite.key,
+                    personal=suite.personal,
+                    figures=self.figures(suite),
+                )
                 for rule in (COUNTED, *suite.rules)
                 if rule.kind is not Kind.FIGURES
             ]

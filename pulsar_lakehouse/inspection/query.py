@@ -11,6 +11,7 @@ from threading import Timer
 import duckdb
 from deltalake import DeltaTable
 
+from pulsar_lakehouse.access import ITSELF, Reader
 from pulsar_lakehouse.damage import QUOTED, DamagedError
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
@@ -42,53 +43,74 @@ class Found:
     """Whether there are more rows."""
 
 
-def query(settings: Settings, sql: str, values: Mapping[str, object] | None = None) -> duckdb.DuckDBPyRelation:
+def query(
+    settings: Settings, sql: str, values: Mapping[str, object] | None = None, *, reader: Reader = ITSELF
+) -> duckdb.DuckDBPyRelation:
     """Run one statement over the current tables. `values` are its parameters, which it names as `$name`.
 
-    Raises LakehouseError with DuckDB's reason if the statement fails.
+    `reader` is who sees the rows, by default the pipeline itself. Raises LakehouseError with DuckDB's reason if the
+    statement fails.
     """
-    connection = _connect(settings, sql)
-    with _told(settings):
+    connection = _connect(settings, sql, reader)
+    with _told(settings, reader):
         result = connection.sql(sql, params=values or None)
         if result is not None:
             result = result.materialize()  # some errors only occur here
     return result if result is not None else connection.sql("SELECT 'done' AS result")
 
 
-def query_fenced(settings: Settings, sql: str, *, seconds: float = MOST_SECONDS, most: int = MOST_RESULTS) -> Found:
-    """Run one SELECT of somebody who may read the tables, but nothing else of this machine.
+def query_fenced(
+    settings: Settings, sql: str, reader: Reader, *, seconds: float = MOST_SECONDS, most: int = MOST_RESULTS
+) -> Found:
+    """Run one SELECT of a reader of tables, who may read nothing else of this machine.
 
     Raises LakehouseError if it is none, takes longer than `seconds`, or fails.
     """
-    connection = _connect(settings, sql)
+    with _told(settings, reader), closing(fenced(settings, sql, reader)) as connection:
+        return run_fenced(connection, sql, seconds=seconds, most=most)
+
+
+def fenced(settings: Settings, sql: str, reader: Reader) -> duckdb.DuckDBPyConnection:
+    """The reader's tables that SQL names, or else all of them, and nothing else."""
+    connection = _connect(settings, sql, reader)
     for name, value in FENCE.items():
         connection.execute(f"SET {name} = {value}")
+    return connection
+
+
+def run_fenced(
+    connection: duckdb.DuckDBPyConnection, sql: str, *, seconds: float = MOST_SECONDS, most: int = MOST_RESULTS
+) -> Found:
+    """Run one SELECT. Raises LakehouseError if it is none or takes longer than `seconds`, and duckdb.Error."""
+    if [each.type for each in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
+        raise LakehouseError("only one statement is run, and only one that reads, such as SELECT")
     timer = Timer(seconds, connection.interrupt)
-    with _told(settings), closing(connection):
-        if [each.type for each in connection.extract_statements(sql)] != [duckdb.StatementType.SELECT]:
-            raise LakehouseError("only one statement is run, and only one that reads, such as SELECT")
-        try:
-            timer.start()
-            result = connection.sql(sql)
-            rows = result.limit(most + 1).fetchall()
-        except duckdb.InterruptException as error:
-            raise LakehouseError(f"it was stopped after {seconds:g} s: read less, or use `lakehouse sql`") from error
-        finally:
-            timer.cancel()
-        return Found(columns=result.columns, rows=rows[:most], is_cut=len(rows) > most)
+    try:
+        timer.start()
+        result = connection.sql(sql)
+        rows = result.limit(most + 1).fetchall()
+    except duckdb.InterruptException as error:
+        raise LakehouseError(f"it was stopped after {seconds:g} s: read less, or use `lakehouse sql`") from error
+    finally:
+        timer.cancel()
+    return Found(columns=result.columns, rows=rows[:most], is_cut=len(rows) > most)
 
 
-def _connect(settings: Settings, sql: str) -> duckdb.DuckDBPyConnection:
-    """A database in memory with the tables whose names are in the SQL, or else with all."""
+def _connect(settings: Settings, sql: str, reader: Reader) -> duckdb.DuckDBPyConnection:
+    """A database in memory with the reader's tables whose names are in the SQL, or else with all of them."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for layer in LAYERS:
         connection.execute(f"CREATE SCHEMA {layer}")
     text = sql.casefold()
-    named = table_names(settings, lambda name: name.partition(".")[2].casefold().replace('"', '""') in text)
-    for name, table in at_one_moment(dict(existing_tables(settings, [*named] or None))).items():
+
+    def is_named(name: str) -> bool:
+        return reader.may_read(name) and name.partition(".")[2].casefold().replace('"', '""') in text
+
+    names = [*table_names(settings, is_named)] or [*table_names(settings, reader.may_read)]
+    for name, table in at_one_moment(dict(existing_tables(settings, names))).items():
         layer, _, short = name.partition(".")
-        connection.register(f"{layer}_{short}", dataset_of(table))
+        connection.register(f"{layer}_{short}", dataset_of(table, masked=reader.masked(name)))
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
     return connection
 
@@ -109,7 +131,7 @@ def at_one_moment(tables: dict[str, DeltaTable]) -> dict[str, DeltaTable]:
 
 
 @contextmanager
-def _told(settings: Settings) -> Iterator[None]:
+def _told(settings: Settings, reader: Reader) -> Iterator[None]:
     """Raises DuckDB's errors as LakehouseError."""
     try:
         yield
@@ -118,13 +140,13 @@ def _told(settings: Settings) -> Iterator[None]:
             raise DamagedError(found[0]) from error
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
-            line += _hint(settings, line)
+            line += _hint(settings, reader, line)
         raise LakehouseError(line) from error
 
 
-def _hint(settings: Settings, line: str) -> str:
+def _hint(settings: Settings, reader: Reader, line: str) -> str:
     """What to do about DuckDB's line on a table that is not there."""
-    short = {name: name.partition(".")[2] for name in table_names(settings)}
+    short = {name: name.partition(".")[2] for name in table_names(settings, reader.may_read)}
     missing = re.search("with name (\\S+)", line)
     alike = get_close_matches(missing[1], set(short.values())) if missing else []
     if alike:

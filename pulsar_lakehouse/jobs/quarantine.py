@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
+from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
@@ -64,7 +65,7 @@ def waiting_by_state(settings: Settings, chosen: Chosen) -> duckdb.DuckDBPyRelat
     return query(settings, statement, chosen.values)
 
 
-def malformed_by_reason(settings: Settings) -> duckdb.DuckDBPyRelation | None:
+def malformed_by_reason(settings: Settings, reader: Reader) -> duckdb.DuckDBPyRelation | None:
     """How many messages of each topic break the contract, by reason. None without a table.
 
     The rarest reasons of a topic are one, as each message can have a reason of its own.
@@ -80,16 +81,16 @@ def malformed_by_reason(settings: Settings) -> duckdb.DuckDBPyRelation | None:
                sum(messages)::BIGINT AS messages, min(since) AS since, max(until) AS until
         FROM placed GROUP BY topic, least(place, {MOST + 1}) ORDER BY topic, min(place)
     """
-    return query(settings, statement) if is_stored(settings, MALFORMED.name) else None
+    return query(settings, statement, reader=reader) if is_stored(settings, MALFORMED.name) else None
 
 
-def left_out_by_reason(settings: Settings) -> duckdb.DuckDBPyRelation | None:
+def left_out_by_reason(settings: Settings, reader: Reader) -> duckdb.DuckDBPyRelation | None:
     """How many rows each SQL table leaves out, and why, with an example. None without a table."""
     statement = f"""
         SELECT "table", reason, count(*) AS rows, min(keys) AS example, min(quarantined_at) AS since
         FROM {SQL_ROWS.name} GROUP BY ALL ORDER BY 1, 3 DESC
     """
-    return query(settings, statement) if is_stored(settings, SQL_ROWS.name) else None
+    return query(settings, statement, reader=reader) if is_stored(settings, SQL_ROWS.name) else None
 
 
 def actions_of(settings: Settings, action: str, chosen: Chosen, *, who: str, note: str) -> pa.Table:

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlglot
 
+from pulsar_lakehouse.access import ITSELF, Reader
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.match import Match
@@ -32,7 +33,9 @@ class Part:
     rows: list[tuple[Any, ...]]
 
 
-def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: str) -> Iterator[Part]:
+def state_of_key(
+    settings: Settings, pipeline: Pipeline, entity: Entity, key: str, reader: Reader = ITSELF
+) -> Iterator[Part]:
     """What is kept for a key, as messages write it: a JSON array if it has several columns. Does not need Spark.
 
     Raises LakehouseError for a lookup whose `merged_into` DuckDB can't evaluate.
@@ -40,13 +43,15 @@ def state_of_key(settings: Settings, pipeline: Pipeline, entity: Entity, key: st
     tables = set(table_names(settings))
     where, values = _of_key(entity, key)
     if entity.table.name in tables:
-        latest = _rows(settings, f"SELECT * FROM {entity.table.name} WHERE {where}", values)
+        latest = _rows(settings, f"SELECT * FROM {entity.table.name} WHERE {where}", values, reader)
         pairs = [pair for row in latest for pair in row.items()]
         yield Part(title=f"Latest state of {entity.name} {key}", columns=["column", "value"], rows=pairs)
         for merged_into in pipeline.merges_of(entity):
             yield from _merges(settings, entity, key, merged_into)
     if entity.history.name in tables:
-        versions = _rows(settings, f"SELECT * FROM {entity.history.name} WHERE {where} ORDER BY sequence", values)
+        versions = _rows(
+            settings, f"SELECT * FROM {entity.history.name} WHERE {where} ORDER BY sequence", values, reader
+        )
         columns = ["valid from", "valid until", "deleted at", "with"]
         yield Part(title="Its versions", columns=columns, rows=[_version(entity, row) for row in versions])
         if entity.topic.envelope:
@@ -128,8 +133,8 @@ def _of_key(entity: Entity, key: str, within: str = "") -> tuple[str, dict[str, 
     return " AND ".join(same), parts
 
 
-def _rows(settings: Settings, statement: str, values: Mapping[str, str]) -> list[dict[str, Any]]:
-    found = query(settings, statement, values)
+def _rows(settings: Settings, statement: str, values: Mapping[str, str], reader: Reader) -> list[dict[str, Any]]:
+    found = query(settings, statement, values, reader=reader)
     return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
 
 

@@ -1,12 +1,13 @@
 """Tell what happened to each message of a key, from the tables, their logs and the checkpoints, without Spark."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
 
+from pulsar_lakehouse.access import ITSELF, Reader
 from pulsar_lakehouse.checkpoints.batches import begun_at
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
@@ -19,6 +20,7 @@ from pulsar_lakehouse.inspection.table_status import batches_of
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.tables.masking import masked_row
 from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
 
 Place = tuple[int, int, int]
@@ -58,25 +60,27 @@ def traceable(pipeline: Pipeline, topic: str) -> Entity | Enrichment:
     return likely[0]
 
 
-def trace(settings: Settings, declared: Enrichment | Entity, keys: Sequence[str]) -> list[Event]:
+def trace(
+    settings: Settings, declared: Enrichment | Entity, keys: Sequence[str], reader: Reader = ITSELF
+) -> list[Event]:
     """The events of `trace_facts` or `trace_entity`. Raises LakehouseError if no message of the key has landed.
 
     Raises ConfigurationError for values that no key can have.
     """
     find = trace_entity if isinstance(declared, Entity) else trace_facts
-    if not (events := find(settings, declared, keys)):  # type: ignore[arg-type]
+    if not (events := find(settings, declared, keys, reader)):  # type: ignore[arg-type]
         raise LakehouseError(f"{declared.topic.name} {' '.join(keys)}: no message of this key has landed")
     return events
 
 
-def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> list[Event]:
+def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str], reader: Reader = ITSELF) -> list[Event]:
     """The events of all facts with these values of the first key columns, in the order of time.
 
     Raises ConfigurationError for values that no key can have.
     """
     changes = {name: _with_keys(settings, name, facts, keys, _identity_of_fact) for name in facts.places}
     placed = {_place_of_fact(_row(change)) for of_table in changes.values() for change in of_table}
-    landed, events = _messages(settings, facts, keys, placed)
+    landed, events = _messages(settings, facts, keys, placed, reader)
     in_gold = changes[facts.gold_table]
     tellers: dict[str, Callable[[RowChange], str]] = {
         facts.gold_table: partial(_told_of_gold, settings, facts, _arrivals(settings, facts, in_gold)),
@@ -91,7 +95,7 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str]) -> l
     return sorted(events, key=lambda event: (event.at, event.message))
 
 
-def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> list[Event]:
+def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str], reader: Reader = ITSELF) -> list[Event]:
     """The events of all messages about the keys with these values of the first key columns, in the order of time.
 
     Raises ConfigurationError for values that no key can have.
@@ -103,7 +107,7 @@ def trace_entity(settings: Settings, entity: Entity, keys: Sequence[str]) -> lis
     latest = _with_keys(settings, entity.table.name, entity, keys, key_of)
     versions = _with_keys(settings, entity.history.name, entity, keys, _identity_of_version)
     placed = {_place_of_version(_row(change)) for change in (*latest, *versions)}
-    landed, events = _messages(settings, entity, keys, placed)
+    landed, events = _messages(settings, entity, keys, placed, reader)
     known = {_place_of_bronze(_row(change)): position(_row(change)) for change in landed}
     for tell, changes in ((_told_of_state, latest), (_told_of_version, versions)):
         for change in changes:
@@ -147,7 +151,7 @@ def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[s
 
 
 def _messages(
-    settings: Settings, declared: Enrichment | Entity, keys: Sequence[str], placed: set[Place]
+    settings: Settings, declared: Enrichment | Entity, keys: Sequence[str], placed: set[Place], reader: Reader
 ) -> tuple[list[RowChange], list[Event]]:
     """The messages in bronze at these places or with these keys, and what happened to them there or in quarantine.
 
@@ -172,8 +176,17 @@ def _messages(
     landed = changes_of_rows(settings, topic.bronze_table, in_bronze, of_bronze, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_identity_of_fact)
     events = [_event(change, position(_row(change)), _told_of_landed(topic, change)) for change in landed]
-    events += [_event(change, _position_in_quarantine(_row(change)), _told_of_malformed(change)) for change in rejected]
+    events += [
+        _event(change, _position_in_quarantine(_row(change)), _told_of_malformed(_masked(change, reader)))
+        for change in rejected
+    ]
     return landed, events
+
+
+def _masked(change: RowChange, reader: Reader) -> RowChange:
+    paths = reader.masked(change.table)
+    before, after = (row and masked_row(row, paths) for row in (change.before, change.after))
+    return replace(change, before=before, after=after)
 
 
 def _is_at(places: Iterable[Place], within: str = "") -> str:

@@ -8,10 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
+from pulsar_lakehouse import audit
+from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.inspection.query import query_fenced
 from pulsar_lakehouse.jobs.lineage.flows import flows
 from pulsar_lakehouse.jobs.lineage.kept import LastRun, last_run
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.pipeline_status import Status, status_of
 from pulsar_lakehouse.jobs.quarantine import actions_of, ask, choose
 from pulsar_lakehouse.jobs.trace import trace, traceable
@@ -79,7 +82,7 @@ class Page:
         return state.tables(self._pipeline, *self._now(), runs)
 
     def quarantine(self, request: Request) -> Child:
-        return rows.quarantine(self._settings, self._pipeline)
+        return rows.quarantine(self._settings, self._pipeline, self._reader(request))
 
     def ask(self, request: Request) -> Child | Answer:
         """Release or discard waiting facts; with GET, ask whether to."""
@@ -90,6 +93,8 @@ class Page:
         chosen = choose(self._settings, topic, entity=entity, reason=reason, key=key)
         actions = actions_of(self._settings, action, chosen, who=request.user.name, note=note)
         if request.method == "POST":
+            asked = f"page {action} {topic} --entity={entity} --reason={reason} --key={key} --note={note}"
+            audit.note(self._settings, asked, who=request.user.name)
             ask(self._settings, actions)
             return Answer(status=303, location="quarantine")
         return rows.confirmation(chosen.enrichment, action, entity, reason, len(actions))
@@ -108,7 +113,8 @@ class Page:
             return section("What happened to a key", form)
         declared = traceable(self._pipeline, topic)
         values = key.split(maxsplit=len(declared.keys) - 1)
-        found = self._found(lambda: rows.events(trace(self._settings, declared, values)))
+        reader = self._reader(request, f"{declared.topic.name} {key}")
+        found = self._found(lambda: rows.events(trace(self._settings, declared, values, reader)))
         return section("What happened to a key", form, found)
 
     def sql(self, request: Request) -> Child:
@@ -116,7 +122,9 @@ class Page:
         form = rows.sql_form(statement, list(table_names(self._settings)))
         if not statement.strip():
             return section("Query", form)
-        return section("Query", form, self._found(lambda: rows.results(query_fenced(self._settings, statement))))
+        reader = self._reader(request, statement)
+        found = self._found(lambda: rows.results(query_fenced(self._settings, statement, reader)))
+        return section("Query", form, found)
 
     def logs(self, request: Request) -> Child:
         folder, name = self._settings.home / "logs", request.values.get("file", "")
@@ -125,6 +133,9 @@ class Page:
     @cached_property
     def _pipeline(self) -> Pipeline:
         return pipeline_of(self._settings)
+
+    def _reader(self, request: Request, what: str = "") -> Reader:
+        return operator_of(self._settings, who=request.user.name, did=f"page {request.path} {what}".rstrip())
 
     @cached_property
     def _steps(self) -> Mapping[str, str]:

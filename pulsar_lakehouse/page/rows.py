@@ -6,6 +6,7 @@ from decimal import Decimal
 from html import escape
 from pathlib import Path
 
+from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.inspection.query import MOST_RESULTS, MOST_SECONDS, Found, query
 from pulsar_lakehouse.jobs.quarantine import choose, left_out_by_reason, malformed_by_reason, waiting_by_state
@@ -25,11 +26,11 @@ TAIL = 65_536
 """The last bytes of a log, which are shown."""
 
 
-def quarantine(settings: Settings, pipeline: Pipeline) -> Child:
+def quarantine(settings: Settings, pipeline: Pipeline, reader: Reader) -> Child:
     return [
         *(section(f"Waiting {facts.topic.name}", _waiting(settings, facts)) for facts in pipeline.enrichments),
-        section("Malformed messages", _malformed(settings)),
-        section("Rows that SQL tables leave out", _left_out(settings)),
+        section("Malformed messages", _malformed(settings, reader)),
+        section("Rows that SQL tables leave out", _left_out(settings, reader)),
         section("What people asked for", _asked(settings)),
         section("Commands started here", _commands(list(states(settings)))),
     ]
@@ -63,8 +64,8 @@ def _waiting(settings: Settings, facts: Enrichment) -> Markup:
     return grid(f"Waiting {topic}", columns, rows, "None waits.")
 
 
-def _malformed(settings: Settings) -> Markup:
-    found = malformed_by_reason(settings)
+def _malformed(settings: Settings, reader: Reader) -> Markup:
+    found = malformed_by_reason(settings, reader)
     rows = [
         (tag("strong", topic), cut(str(reason)), count, ago(since), ago(until), _button("Retry", "retry", topic=topic))
         for topic, reason, count, since, until in (found.fetchall() if found else ())
@@ -79,8 +80,8 @@ def _malformed(settings: Settings) -> Markup:
     return Markup(told + tag("p", note, class_="note") * bool(rows))
 
 
-def _left_out(settings: Settings) -> Markup:
-    found = left_out_by_reason(settings)
+def _left_out(settings: Settings, reader: Reader) -> Markup:
+    found = left_out_by_reason(settings, reader)
     rows = [
         (tag("strong", table), cut(reason), count, cut(str(example)), ago(since))
         for table, reason, count, example, since in (found.fetchall() if found else ())

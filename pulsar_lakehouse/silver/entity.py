@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
-from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
+from pulsar_lakehouse.contracts.columns import COLUMNS, Columns, refuse_wrong_pii
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.envelopes import path_of
 from pulsar_lakehouse.contracts.services import Service
@@ -146,6 +146,10 @@ class Entity:
     keep_deleted: int = 90
     """Days after which a deleted key may be purged. Without the history, an older message that arrives after that
     brings the key back. Example: `keep_deleted=30`"""
+    pii: str | tuple[str, ...] = ()
+    """Columns with personal data. They are masked for whoever has no grant to see them, in all tables, also in gold and
+    in tables declared in SQL, and so are the messages as they came. Not of the key or `sequence_by`, which tell rows
+    apart. Example: `pii=("city",)`"""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """By name, what must be TRUE of each row whose key is not deleted, over the columns, and what happens if it is not:
     `{"price_is_positive": warn("price > 0")}`, or `quarantine(...)` or `fail(...)`. A message that goes to quarantine
@@ -166,6 +170,11 @@ class Entity:
         if isinstance(self.ignore_null_updates, tuple):
             return self.ignore_null_updates
         return self.values if self.ignore_null_updates else ()
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The columns of `pii`."""
+        return (self.pii,) if isinstance(self.pii, str) else self.pii
 
     @property
     def is_partial(self) -> bool:
@@ -294,6 +303,8 @@ class Entity:
                     raise ConfigurationError(f"{self.name}: {what} {name}: must be one of {', '.join(self.columns)}")
         if taken := [name for name in self.columns if name.lower() in RESERVED]:
             raise ConfigurationError(f"{self.name}: column {taken[0]}: silver has one of that name: choose another")
+        known = {**dict.fromkeys(self.keys, "key"), **dict.fromkeys(self.ordered_by, "sequence_by")}
+        refuse_wrong_pii(self.name, self.personal, self.columns, known)
         self._refuse_wrong_updates()
         self._refuse_wrong_checks()
         if self.source is not None:

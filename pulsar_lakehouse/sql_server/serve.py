@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,6 +26,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from pulsar_lakehouse import audit
+from pulsar_lakehouse.access import ALL, PII, Reader
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.jvm.java import java_home
 from pulsar_lakehouse.jvm.scala import compiled
@@ -57,12 +59,23 @@ SYSTEM = (
 class Served:
     """The running endpoint and the tables that it serves."""
 
-    def __init__(self, lake: Lake, *, url: str, confined: bool) -> None:
+    def __init__(self, lake: Lake, readers: Mapping[str, Reader], *, url: str, confined: bool) -> None:
         self.url, self.confined = url, confined
-        self._lake = lake
+        self._lake, self._scala = lake, _scala(lake.spark)
         self.unreadable: set[str] = set()
         """Tables that are not served because their logs can't be read."""
         self._schemas: dict[str, StructType] = {}
+        self._catalogs = {reader: self._catalog(reader) for reader in set(readers.values())}
+        for user, reader in readers.items():
+            self._scala.Guests.admit(user, self._catalogs[reader], reader.sees_personal_data)
+
+    def _catalog(self, reader: Reader) -> Any:
+        """A Spark session with a catalog of its own: what the reader may not read does not exist in it."""
+        apart = self._scala.Tables.apart(self._lake.spark._jsparkSession)
+        granted = {grant.partition(".")[0] for grant in reader.grants}
+        for layer in LAYERS if ALL in granted else granted - {PII}:
+            self._scala.Tables.createSchema(apart, layer, f"file:{tempfile.gettempdir()}/{layer}")
+        return apart
 
     def refresh(self) -> None:
         """Register new tables and changed columns, and drop tables that are gone. Rows are always current."""
@@ -73,19 +86,21 @@ class Served:
                 schemas[name] = self._lake.table(name).schema
             except (Py4JJavaError, PySparkException):
                 unreadable.add(name)
-        tables, session = _scala(self._lake.spark).Tables, self._lake.spark._jsparkSession
-        for name, schema in self._schemas.items():
-            if schemas.get(name) != schema:
-                tables.forget(session, *name.split("."))
-        for name, schema in schemas.items():
-            if self._schemas.get(name) != schema:
-                tables.register(session, *name.split("."), self._lake.table(name).path, schema.json())
+        tables = self._scala.Tables
+        for reader, catalog in self._catalogs.items():
+            for name, schema in self._schemas.items():
+                if schemas.get(name) != schema and reader.may_read(name):
+                    tables.forget(catalog, *name.split("."))
+            for name, schema in schemas.items():
+                if self._schemas.get(name) != schema and reader.may_read(name):
+                    path, masked = self._lake.table(name).path, ",".join(reader.masked(name))
+                    tables.register(catalog, *name.split("."), path, schema.json(), masked)
         self._schemas, self.unreadable = schemas, unreadable
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Served]:
-    """Run the endpoint while the block runs. The block must call `refresh` from time to time.
+def serving(settings: Settings, readers: Mapping[str, Reader]) -> Iterator[Served]:
+    """Run the endpoint for these users while the block runs. The block must call `refresh` from time to time.
 
     With Landlock, this process and its JVM can then read little more than the tables, and write little more than a
     folder of their own.
@@ -110,8 +125,8 @@ def serving(settings: Settings) -> Iterator[Served]:
             confined = _confine(settings, extension)
             spark = start_spark(own, inherited=lease.files)
             url = f"jdbc:hive2://{settings.serve.host}:{port}{'/;ssl=true' if keys else ''}"
-            served = Served(Lake(spark, own), url=url, confined=confined)
-            for layer in LAYERS:
+            served = Served(Lake(spark, own), readers, url=url, confined=confined)
+            for layer in LAYERS:  # of nobody, and without tables: a client can ask for one as it connects
                 _scala(spark).Tables.createSchema(spark._jsparkSession, layer, f"file:{tempfile.gettempdir()}/{layer}")
             served.refresh()
             _start_thrift_server(Lake(spark, settings), port, keys)
@@ -212,11 +227,14 @@ def _hash(password: str) -> str:
 
 def _confine(settings: Settings, extension: Path) -> bool:
     home, tables = settings.home, local_folders(settings.warehouse_root)
-    for folder in (home / "spark", home / "logs", *tables):
+    for folder in (home / "spark", home / "logs", audit.folder(settings), *tables):
         folder.mkdir(parents=True, exist_ok=True)
     python = (Path(sys.prefix), Path(sys.base_prefix), Path(pyspark.__file__).parent, SOURCE.parent.parent)
     reads = (*map(Path, SYSTEM), *python, java_home(), extension, *driver_jars(settings))
-    return confine(reads=[*reads, *tables], writes=[_folder(settings) / "tmp", home / "logs", Path("/dev/null")])
+    return confine(
+        reads=[*reads, *tables],
+        writes=[_folder(settings) / "tmp", home / "logs", audit.folder(settings), Path("/dev/null")],
+    )
 
 
 def local_folders(root: str) -> list[Path]:
@@ -230,6 +248,7 @@ def _start_thrift_server(lake: Lake, port: int, keys: tuple[bytes, str] | None) 
     assert jvm is not None
     properties = {
         "lakehouse.users": "\n".join(f"{name} {_hash(password.get_secret_value())}" for name, password in users),
+        "lakehouse.audit": str(audit.folder(lake.settings) / audit.NAME),
         "lakehouse.sessions": str(lake.settings.serve.sessions_per_user),
         "hive.server2.authentication": "CUSTOM",
         "hive.server2.custom.authentication.class": "lakehouse.Passwords",

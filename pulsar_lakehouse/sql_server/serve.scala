@@ -3,7 +3,11 @@ package lakehouse {
 
 import java.io.{ByteArrayInputStream, IOException}
 import java.net.{InetAddress, InetSocketAddress, ServerSocket, Socket, URI}
+import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.{Files, Paths, StandardOpenOption}
 import java.security.{KeyStore, MessageDigest}
+import java.time.Instant
+import java.time.temporal.ChronoUnit
 import java.util.{Base64, Locale}
 import java.util.concurrent.{Executors, SynchronousQueue, ThreadPoolExecutor, TimeUnit}
 import javax.crypto.SecretKeyFactory
@@ -11,9 +15,11 @@ import javax.crypto.spec.PBEKeySpec
 import javax.net.ssl.{KeyManagerFactory, SSLContext, SSLSocket, SSLSocketFactory}
 import javax.security.sasl.AuthenticationException
 
+import com.fasterxml.jackson.databind.ObjectMapper
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 import scala.util.Try
+import scala.util.control.NonFatal
 
 import org.apache.hive.service.auth.{HiveAuthFactory, PasswdAuthenticationProvider}
 import org.apache.hive.service.cli.{CLIService, HiveSQLException, OperationHandle, OperationState, SessionHandle}
@@ -24,10 +30,14 @@ import org.apache.spark.sql.{SparkSession, SparkSessionExtensions}
 import org.apache.spark.sql.catalyst.{FunctionIdentifier, TableIdentifier}
 import org.apache.spark.sql.catalyst.analysis._
 import org.apache.spark.sql.catalyst.catalog._
-import org.apache.spark.sql.catalyst.expressions.ExpressionInfo
+import org.apache.spark.sql.catalyst.expressions._
 import org.apache.spark.sql.catalyst.parser.{ParameterContext, ParserInterface}
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan
-import org.apache.spark.sql.types.{DataType, StructType}
+import org.apache.spark.sql.catalyst.plans.logical.{AnalysisHelper, LogicalPlan, Project}
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag
+import org.apache.spark.sql.execution.datasources.LogicalRelation
+import org.apache.spark.sql.hive.thriftserver.ReadOnlyServer
+import org.apache.spark.sql.types.{DataType, StringType, StructType}
 import org.apache.thrift.TConfiguration
 import org.apache.thrift.protocol.TBinaryProtocol
 import org.apache.thrift.server.TThreadPoolServer
@@ -154,6 +164,9 @@ object Visitor {
     current.setSocketTimeout(Idle)
   }
 
+  /** The user who has logged in on the connection whose requests this thread answers. */
+  def user: String = synchronized(guests.getOrElse(current, ""))
+
   /** Why the current user may not open another session; None if they may. */
   def refusal: Option[String] = synchronized {
     val user = guests.getOrElse(current, "")
@@ -251,9 +264,23 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
       case Some(status) => new TOpenSessionResp(status, request.getClient_protocol)
       case None =>
         val response = super.OpenSession(request)
-        if (response.isSetSessionHandle) Visitor.opened(new SessionHandle(response.getSessionHandle))
-        response
+        if (response.isSetSessionHandle) admit(response) else response
     }
+
+  /** Gives a new session the catalog of its user. */
+  private def admit(response: TOpenSessionResp): TOpenSessionResp = {
+    val session = new SessionHandle(response.getSessionHandle)
+    Visitor.opened(session)
+    try {
+      ReadOnlyServer.move(service, session, Guests.catalogOf(Visitor.user))
+      response
+    } catch {
+      case NonFatal(error) =>
+        Visitor.closed(session)
+        Try(service.closeSession(session))
+        new TOpenSessionResp(status(told(error.getMessage)), response.getServerProtocolVersion)
+    }
+  }
 
   override def CloseSession(request: TCloseSessionReq): TCloseSessionResp = {
     Visitor.closed(new SessionHandle(request.getSessionHandle))
@@ -262,7 +289,7 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
 
   /** Runs the query in the pool that limits concurrent queries, even if the client asks for a synchronous call. */
   override def ExecuteStatement(request: TExecuteStatementReq): TExecuteStatementResp =
-    refused(request.getConfOverlay, Set.empty) match {
+    refused(request.getConfOverlay, Set.empty).orElse(unnoted(request.getStatement)) match {
       case Some(status) => new TExecuteStatementResp(status)
       case None =>
         val waits = !request.isRunAsync
@@ -272,6 +299,9 @@ class Door(service: CLIService, tls: Option[SSLSocketFactory]) extends ThriftBin
           failure(new OperationHandle(response.getOperationHandle)).foreach(response.setStatus)
         response
     }
+
+  private def unnoted(statement: String): Option[TStatus] =
+    Try(Audit.note(Visitor.user, statement)).failed.toOption.map(_ => status("the log of statements can't be written"))
 
   private def failure(query: OperationHandle): Option[TStatus] = {
     val end = Iterator.continually(service.getOperationStatus(query)).find(_.getState.isTerminal).get
@@ -320,18 +350,56 @@ object Door {
   private def status(message: String): TStatus = HiveSQLException.toTStatus(new HiveSQLException(message))
 }
 
-/** Registers tables in Spark's in-memory catalog, for all sessions. SQL can't do that, because it is read-only here. */
+/** The catalog of each user, as a session that has it: what the user may not read does not exist in there. */
+object Guests {
+  private val catalogs = mutable.Map.empty[String, SparkSession]
+  private val unmasked = mutable.Set.empty[String]
+
+  /** `sees` says whether personal data is not masked for the user. */
+  def admit(user: String, catalog: SparkSession, sees: Boolean): Unit = synchronized {
+    catalogs(user) = catalog
+    if (sees) unmasked += user
+  }
+
+  def catalogOf(user: String): SparkSession = synchronized(catalogs(user))
+
+  def sees(user: String): Boolean = synchronized(unmasked(user))
+}
+
+/** The log of who ran which statement, which Python's `audit` describes. */
+object Audit {
+  private lazy val file = Paths.get(sys.props("lakehouse.audit"))
+  private val json = new ObjectMapper()
+
+  /** Adds a line, before the statement is run. If that fails, so does the statement. */
+  def note(user: String, statement: String): Unit = synchronized {
+    val line = json.createObjectNode()
+    line.put("at", Instant.now().truncatedTo(ChronoUnit.MILLIS).toString)
+    line.put("who", user).put("did", statement).put("unmasked", Guests.sees(user))
+    Files.write(file, s"$line\n".getBytes(UTF_8), StandardOpenOption.CREATE, StandardOpenOption.APPEND)
+  }
+}
+
+/** Registers tables in Spark's in-memory catalogs. SQL can't do that, because it is read-only here. */
 object Tables {
+  /** A session with a catalog of its own, which is empty. */
+  def apart(session: SparkSession): SparkSession = ReadOnlyServer.apart(session)
+
   def createSchema(session: SparkSession, name: String, location: String): Unit =
     catalog(session).createDatabase(CatalogDatabase(name, "", new URI(location), Map.empty), ignoreIfExists = true)
 
-  /** `columns` is Spark's JSON of the schema. Clients that list columns get this one; Delta has its own. */
-  def register(session: SparkSession, schema: String, name: String, path: String, columns: String): Unit = {
+  /** `columns` is Spark's JSON of the schema. Clients that list columns get this one; Delta has its own. `masked` are
+    * the columns, and fields of structs such as `user.email`, with a comma between; `*` are all columns.
+    */
+  def register(
+      session: SparkSession, schema: String, name: String, path: String, columns: String, masked: String): Unit = {
     val storage = CatalogStorageFormat.empty.copy(locationUri = Some(CatalogUtils.stringToURI(path)))
     val identifier = TableIdentifier(name, Some(schema))
     val columnTypes = DataType.fromJson(columns).asInstanceOf[StructType]
     catalog(session).createTable(
-      CatalogTable(identifier, CatalogTableType.EXTERNAL, storage, columnTypes, provider = Some("delta")),
+      CatalogTable(
+        identifier, CatalogTableType.EXTERNAL, storage, columnTypes, provider = Some("delta"),
+        properties = Map(Masking.Property -> masked)),
       ignoreIfExists = false)
   }
 
@@ -347,6 +415,7 @@ class ReadOnly extends (SparkSessionExtensions => Unit) {
 
   override def apply(extensions: SparkSessionExtensions): Unit = {
     extensions.injectParser((session, parser) => new ReadOnlyParser(session, parser))
+    extensions.injectPostHocResolutionRule(_ => Masking)
     // These replace the functions, however a statement spells their names.
     for (name <- CallJava ++ ReadFiles)
       extensions.injectFunction((
@@ -364,6 +433,52 @@ object ReadOnly {
     "from_avro", "to_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "from_xml", "to_xml", "schema_of_xml",
     "xpath", "xpath_boolean", "xpath_double", "xpath_float", "xpath_int", "xpath_long", "xpath_number", "xpath_short",
     "xpath_string")
+}
+
+/** Masks the columns that the catalog's table says: in each scan of it, before anything else sees the rows. */
+object Masking extends Rule[LogicalPlan] {
+  val Property = "lakehouse.masked"
+  private val Mask = "***"
+  private val Done = TreeNodeTag[Unit]("lakehouse.masked")
+
+  override def apply(plan: LogicalPlan): LogicalPlan = AnalysisHelper.allowInvokingTransformsInAnalyzer {
+    plan.transformUpWithSubqueries {
+      case relation: LogicalRelation if relation.getTagValue(Done).isEmpty =>
+        val paths = relation.catalogTable.toSeq.flatMap(masked)
+        if (paths.isEmpty) relation else hide(relation, paths)
+    }
+  }
+
+  private def masked(table: CatalogTable): Seq[Seq[String]] =
+    table.properties.get(Property).toSeq.flatMap(_.split(',')).filter(_.nonEmpty).map(_.split('.').toSeq)
+
+  /** The columns have new ids below the mask, so that all that is above it can only mean the masked ones. */
+  private def hide(relation: LogicalRelation, paths: Seq[Seq[String]]): LogicalPlan = {
+    val inner = relation.newInstance()
+    inner.setTagValue(Done, ())
+    Project(
+      relation.output.zip(inner.output).map { case (outer, column) =>
+        Alias(hidden(column, within(paths, column.name)), outer.name)(
+          outer.exprId, outer.qualifier, Some(outer.metadata))
+      },
+      inner)
+  }
+
+  /** The rest of the paths that begin with a name. */
+  private def within(paths: Seq[Seq[String]], name: String): Seq[Seq[String]] =
+    paths.filter(path => path.head == "*" || path.head.equalsIgnoreCase(name)).map(_.tail)
+
+  private def hidden(value: Expression, paths: Seq[Seq[String]]): Expression = (value.dataType, paths) match {
+    case (_, Nil) => value
+    case (struct: StructType, paths) if paths.forall(_.nonEmpty) =>
+      val fields = struct.fields.zipWithIndex.collect {
+        case (field, place) if within(paths, field.name).nonEmpty =>
+          WithField(field.name, hidden(GetStructField(value, place, Some(field.name)), within(paths, field.name)))
+      }
+      UpdateFields(value, fields.toSeq)
+    case (text: StringType, _) => If(IsNull(value), Literal(null, text), Cast(Literal(Mask), text))
+    case (kind, _) => Literal(null, kind)
+  }
 }
 
 case class Refused(what: String) extends RuntimeException(s"$what is not allowed: this endpoint only reads tables")
@@ -452,14 +567,34 @@ package org.apache.spark.sql.hive.thriftserver {
   import javax.net.ssl.SSLSocketFactory
 
   import org.apache.hive.service.Service
-  import org.apache.hive.service.cli.CLIService
+  import org.apache.hive.service.cli.{CLIService, SessionHandle}
   import org.apache.spark.{SparkConf, SparkContext}
   import org.apache.spark.io.CompressionCodec
-  import org.apache.spark.sql.SparkSession
+  import org.apache.spark.sql.{classic, SparkSession}
   import org.apache.spark.sql.hive.HiveUtils
+  import org.apache.spark.sql.hive.thriftserver.server.SparkSQLOperationManager
   import org.apache.spark.util.io.ChunkedByteBufferOutputStream
 
   object ReadOnlyServer {
+    /** A session with a catalog of its own, which is empty. */
+    def apart(session: SparkSession): SparkSession = {
+      val settings = new java.util.HashMap[String, String]()
+      session.conf.getAll.foreach { case (name, value) => settings.put(name, value) }
+      new classic.SparkSession(session.sparkContext, settings)
+    }
+
+    /** Moves a session of a client, with its settings, into the catalog of another one. */
+    def move(service: CLIService, handle: SessionHandle, into: SparkSession): Unit = {
+      val operations = service.getSessionManager.getOperationManager.asInstanceOf[SparkSQLOperationManager]
+      val before = operations.sessionToContexts.get(handle).asInstanceOf[classic.SparkSession]
+      val session = into.newSession().asInstanceOf[classic.SparkSession]
+      before.sessionState.conf.getAllConfs.foreach { case (name, value) =>
+        session.sessionState.conf.setConfString(name, value)
+      }
+      session.catalog.setCurrentDatabase(before.catalog.currentDatabase)
+      operations.sessionToContexts.put(handle, session)
+    }
+
     /** Like `HiveThriftServer2.startWithSparkSession`, but puts a `Door` in place of the Thrift service. */
     def start(session: SparkSession, tls: Option[SSLSocketFactory]): Unit = {
       val context = session.sparkContext

@@ -1,6 +1,6 @@
 """Tables as delta-rs, Arrow and DuckDB know them, without Spark."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property, partial, reduce
@@ -28,6 +28,7 @@ from pulsar_lakehouse.limits import VERIFIED_BYTES
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, has_tables, table_options
 from pulsar_lakehouse.tables.checksums import local_folder, verify
+from pulsar_lakehouse.tables.masking import masked_batch, nullable
 
 LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
 FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
@@ -104,21 +105,28 @@ class _Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no type
     """A dataset whose batches are row groups. Of slices of them, DuckDB refuses those with a struct in a struct."""
 
     verify: Callable[[], None] | None = None
+    masked: Collection[str] = ()
+    """The columns that are masked in all that it gives: also a condition sees only the mask."""
 
     def scanner(self, **options: Any) -> Scanner:
         if self.verify is not None:
             self.verify()
         given = {"batch_size": MOST_ROWS, "batch_readahead": 1} | options
         condition = given.get("filter")
-        if condition is None or not self._has_views:
+        if not self.masked and (condition is None or not self._has_views):
             return super().scanner(**given)
         # Arrow can't compare such texts with the bounds of row groups: it must not see the condition before it reads.
         read = super().scanner(**given | {"filter": None})
         with suppress(pa.ArrowInvalid):  # if the condition is over other columns, too
-            return Scanner.from_batches(read.to_batches(), schema=read.projected_schema, filter=condition)
+            return self._scanner_of(read, filter=condition)
         read = super().scanner(**given | {"filter": None, "columns": None})
-        batches, columns = read.to_batches(), given["columns"]
-        return Scanner.from_batches(batches, schema=read.projected_schema, columns=columns, filter=condition)
+        return self._scanner_of(read, columns=given["columns"], filter=condition)
+
+    def _scanner_of(self, read: Scanner, **options: Any) -> Scanner:
+        if not self.masked:
+            return Scanner.from_batches(read.to_batches(), schema=read.projected_schema, **options)
+        batches = (masked_batch(rows, self.masked) for rows in read.to_batches())
+        return Scanner.from_batches(batches, schema=nullable(read.projected_schema), **options)
 
     @cached_property
     def _has_views(self) -> bool:
@@ -132,8 +140,10 @@ def files_of(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def dataset_of(table: DeltaTable, files: pa.Table | None = None) -> FileSystemDataset:
+def dataset_of(table: DeltaTable, files: pa.Table | None = None, *, masked: Collection[str] = ()) -> FileSystemDataset:
     """A table for Arrow and DuckDB, or some of its files. Reading it raises DamagedError if one is damaged.
+
+    The columns that are `masked`, and fields of structs such as `user.email`, are so in all that is read of it.
 
     deltalake itself also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
     booleans, it says NULL, by which they would skip the file. And it fails for dates that Python does not have.
@@ -154,6 +164,7 @@ def dataset_of(table: DeltaTable, files: pa.Table | None = None) -> FileSystemDa
     ]
     made = _Unsliced(fragments, empty.schema, VERIFIED, empty.filesystem)
     made.verify = partial(verify, table, files) if bytes_of(files) <= VERIFIED_BYTES else None
+    made.masked = masked
     return made
 
 

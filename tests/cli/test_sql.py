@@ -1,10 +1,15 @@
 import csv
+import json
 import sys
 from io import StringIO
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.cli.outcome import Command
+from tests.personal import declare_personal
 
 
 def test_sql_as_csv(lakehouse: Command) -> None:
@@ -67,3 +72,21 @@ def test_a_bad_statement(lakehouse: Command, statement: str, beginning: str) -> 
     assert done.code == 1
     assert done.err.startswith(f"lakehouse: {beginning}")
     assert done.err.count("\n") == 1
+
+
+def test_personal_data_is_shown_and_noted_if_somebody_wants_it(lakehouse: Command, tmp_path: Path) -> None:
+    declared = {"LAKEHOUSE_DECLARATIONS": str(declare_personal(tmp_path))}
+    users = tmp_path / "home" / "warehouse" / "silver" / "users"
+    write_deltalake(users, pa.table({"id": [1], "first_name": ["Ada"], "last_name": ["Lovelace"]}))
+    statement = "SELECT first_name, last_name FROM silver.users"
+    assert lakehouse("sql", "--csv", statement, **declared).out == "first_name,last_name\nAda,***\n"
+    assert json.loads(lakehouse("audit", "--json", **declared).out) == {"entries": []}
+    unmasked = lakehouse("sql", "--csv", statement, LAKEHOUSE_UNMASKED="true", **declared)
+    assert unmasked.out == "first_name,last_name\nAda,Lovelace\n"
+    lakehouse("quarantine", "release", "--all", **declared)
+    noted = json.loads(lakehouse("audit", "--json", **declared).out)["entries"]
+    assert [(each["did"], each["unmasked"]) for each in noted] == [
+        (f"sql --csv {statement}", True),
+        ("quarantine release --all", False),
+    ]
+    assert lakehouse("audit", "--unmasked", **declared).out.count("\n") == 1

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.access import ITSELF
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.inspection.query import Found, query, query_fenced
 from pulsar_lakehouse.settings import Settings, load_settings
@@ -114,7 +115,7 @@ def test_partitions_can_have_any_values(lake: Lake, tmp_path: Path) -> None:
     ],
 )
 def test_a_fenced_query_reads_tables(notes: Settings, statement: str, found: list[object]) -> None:
-    assert query_fenced(notes, statement).rows == found
+    assert query_fenced(notes, statement, ITSELF).rows == found
 
 
 @pytest.mark.parametrize(
@@ -148,12 +149,12 @@ def test_a_fenced_query_reads_nothing_else(notes: Settings, tmp_path: Path, stat
     secret = tmp_path / "secret.csv"
     secret.write_text("a,b")
     with pytest.raises(LakehouseError, match=why):
-        query_fenced(notes, statement.format(secret=secret))
+        query_fenced(notes, statement.format(secret=secret), ITSELF)
     assert (secret.read_text(), {each.name for each in tmp_path.iterdir()}) == ("a,b", {"secret.csv", "warehouse"})
 
 
 def test_a_fenced_query_returns_few_rows(notes: Settings) -> None:
-    assert [query_fenced(notes, "SELECT id FROM gold.notes", most=most) for most in (2, 3)] == [
+    assert [query_fenced(notes, "SELECT id FROM gold.notes", ITSELF, most=most) for most in (2, 3)] == [
         Found(columns=["id"], rows=[(1,), (2,)], is_cut=True),
         Found(columns=["id"], rows=[(1,), (2,), (3,)], is_cut=False),
     ]
@@ -162,7 +163,7 @@ def test_a_fenced_query_returns_few_rows(notes: Settings) -> None:
 def test_a_fenced_query_has_little_time(notes: Settings) -> None:
     endless = "SELECT count(*) FROM range(1000000000) a(x), range(1000000) b(y) WHERE a.x * b.y % 7 = 3"
     with pytest.raises(LakehouseError, match=r"^it was stopped after 0\.3 s: read less, or use `lakehouse sql`$"):
-        query_fenced(notes, endless, seconds=0.3)
+        query_fenced(notes, endless, ITSELF, seconds=0.3)
 
 
 def test_other_tables_are_not_opened(notes: Settings) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from pulsar_lakehouse.access import Reader
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.jobs import pipeline_status
@@ -142,7 +143,7 @@ def test_few_queries_run_at_once(hostile: Settings, monkeypatch: pytest.MonkeyPa
     page = Page(hostile)
     nested: list[str] = []
 
-    def query_fenced(settings: Settings, statement: str) -> object:
+    def query_fenced(settings: Settings, statement: str, reader: Reader) -> object:
         nested.append(send(page, "sql", "statement=again").body.decode())
         raise LakehouseError("done")
 

@@ -195,6 +195,6 @@ def test_what_nobody_is_served_with(
     given = {name: another if value == "another" else value for name, value in more.items()}
     with_files = {} if "host" in given else {"tls_certificate": files.certificate, "tls_key": files.key}
     serve = settings.serve.model_copy(update={"users": USERS, **with_files, **given})
-    with pytest.raises(ConfigurationError) as refused, serving(settings.model_copy(update={"serve": serve})):
+    with pytest.raises(ConfigurationError) as refused, serving(settings.model_copy(update={"serve": serve}), {}):
         pass
     assert str(refused.value).startswith(line.format(another))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import date, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,15 @@ from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import existing_tables
 from tests.lake import environment, land_literally, own_home, versions
 from tests.messages import item, order, user
+from tests.mutations import mutated
+from tests.personal import declare_personal
 from tests.shop import ENRICHMENTS, ENTITIES, QUERIES
 
 USER, PASSWORD = "ada", "lovelace-1815"
-SERVED = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}})}
+FEW, FEW_PASSWORD = "eve", "babbage-1791"
+"""A user with few grants, and none for personal data."""
+GRANTS = {USER: ["*", "pii"], FEW: ["gold.enriched_orders", "silver.users", "bronze.users"]}
+SERVED = {"LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD, FEW: FEW_PASSWORD}, "grants": GRANTS})}
 DAY = 24 * 60
 LAKEHOUSE = str(Path(sys.prefix) / "bin" / "lakehouse")
 
@@ -115,9 +121,11 @@ def test_no_feature_of_gold_shuts_a_reader_out(project: Settings) -> None:
 
 
 @pytest.fixture(scope="module")
-def port(project: Settings) -> Iterator[int]:
+def port(project: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of the endpoint, which must leave no process when it is told to end."""
-    served = {**os.environ, **environment(project, **SERVED)}
+    declared = declare_personal(tmp_path_factory.mktemp("declared"))
+    write_deltalake(project.table_path("silver.vault"), pa.table({"secret": ["xyzzy"], "id": [90001]}))
+    served = {**os.environ, **environment(project, LAKEHOUSE_DECLARATIONS=str(declared), **SERVED)}
     with subprocess.Popen([LAKEHOUSE, "serve"], env=served, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -344,6 +352,87 @@ def test_what_is_no_reading_of_tables_is_refused(project: Settings, execute: Exe
         execute(attack.format(gold=project.table_path("gold.enriched_orders")))
     assert "\tat " not in str(error.value)
     assert versions(project) == before
+
+
+@pytest.fixture(scope="module")
+def execute_few(port: int) -> Iterator[Execute]:
+    with log_in(port, FEW, FEW_PASSWORD) as execute:
+        yield execute
+
+
+def test_what_is_not_granted_does_not_exist(port: int, execute_few: Execute) -> None:
+    assert [row[0] for row in execute_few("SHOW SCHEMAS")] == ["bronze", "default", "gold", "silver"]
+    assert [row[1] for row in execute_few("SHOW TABLES IN silver")] == ["users"]
+    assert [row[1] for row in execute_few("SHOW TABLES IN gold")] == ["enriched_orders"]
+    for statement in ("SELECT * FROM silver.vault", "DESCRIBE silver.vault", "SHOW COLUMNS IN silver.vault"):
+        with pytest.raises(OperationalError, match="TABLE_OR_VIEW_NOT_FOUND"):
+            execute_few(statement)
+    with pytest.raises(OperationalError, match="quarantine is not allowed"):
+        execute_few("SELECT * FROM quarantine.waiting_orders")
+    with connection_to(port, FEW, FEW_PASSWORD) as connection, closing(connection.cursor()) as cursor:
+        cursor.get_tables("%")
+        assert sorted(row[1:3] for row in cursor.fetchall()) == [
+            ("bronze", "users"),
+            ("gold", "enriched_orders"),
+            ("silver", "users"),
+        ]
+    with pytest.raises(HiveServer2Error, match="SCHEMA_NOT_FOUND"), log_in(port, FEW, FEW_PASSWORD, **IN_QUARANTINE):
+        pass
+
+
+IN_QUARANTINE = {"use:database": "quarantine"}
+
+
+def test_personal_data_is_masked(execute: Execute, execute_few: Execute) -> None:
+    names = "SELECT first_name, last_name, email_address FROM silver.users ORDER BY id"
+    assert execute(names) == [("Ada", "Lovelace", "ada@example.com"), ("Bob", "Babbage", None)]
+    masked = [("Ada", "***", "***"), ("Bob", "***", None)]
+    assert execute_few(names) == masked
+    for more in ("VERSION AS OF 1", "AS one JOIN silver.users AS other USING (id)"):
+        wider = names.replace("first_name, last_name, email_address", "*").replace("users ORDER", f"users {more} ORDER")
+        assert "Lovelace" not in str(execute_few(wider))
+    joined = "SELECT DISTINCT user.first_name, user.last_name, user.email_address FROM gold.enriched_orders ORDER BY 1"
+    assert execute_few(joined) == masked
+    assert execute_few("SELECT DISTINCT payload, properties FROM bronze.users") == [(None, None)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT id FROM silver.users WHERE email_address = 'ada@example.com'",
+        "SELECT line_item_id FROM gold.enriched_orders WHERE user.last_name LIKE 'Love%'",
+        "SELECT max(last_name) AS name FROM silver.users HAVING name LIKE 'L%'",
+        "SELECT id FROM silver.users WHERE last_name IN (SELECT last_name FROM silver.users WHERE last_name > '*z')",
+        "SELECT a.id FROM silver.users a JOIN (VALUES ('Lovelace')) AS b(name) ON a.last_name = b.name",
+        "WITH q AS (SELECT * FROM silver.users) SELECT id FROM q WHERE substr(email_address, 1, 1) = 'a'",
+        "SELECT id FROM silver.users TIMESTAMP AS OF now() WHERE last_name = 'Lovelace'",
+        "FROM silver.users |> WHERE last_name = 'Lovelace' |> SELECT id",
+        "SELECT id FROM silver.users u WHERE EXISTS (SELECT 1 FROM silver.users v WHERE v.last_name = 'Lovelace')",
+        "SELECT u.id FROM silver.users u, LATERAL (SELECT u.last_name AS name) WHERE name = 'Lovelace'",
+    ],
+)
+def test_a_condition_sees_only_the_mask(execute_few: Execute, statement: str) -> None:
+    assert execute_few(statement) == []
+
+
+def test_no_answer_of_many_has_what_is_hidden(project: Settings, execute_few: Execute) -> None:
+    gold = project.table_path("gold.enriched_orders")
+    tables = (
+        *("silver.users", "bronze.users", "gold.enriched_orders") * 3,
+        *("silver.vault", "silver.users_history", "vault", "spark_catalog.silver.vault", "quarantine.waiting_orders"),
+        *("silver.users VERSION AS OF 0", "system.information_schema.tables", "global_temp.vault"),
+        *(f"delta.`{gold}`", f"parquet.`{gold}`", "text.`/etc/passwd`", "range(3)"),
+    )
+    columns = ("email_address", "last_name", "user", "user.last_name", "payload", "secret", "properties", "_metadata")
+    statements = [*ATTACKS, *islice(mutated(70, tables=tables, columns=columns, dialect="spark"), 150)]
+    for statement in statements:
+        try:
+            told = str(execute_few(statement.format(gold=gold)))
+        except (OperationalError, HiveServer2Error, KeyError, IndexError, ValueError) as error:
+            told = str(error)
+        assert not [each for each in ("Lovelace", "ada@example", "Babbage", "xyzzy", "90001") if each in told], (
+            statement
+        )
 
 
 ANYBODY = "org.apache.hive.service.auth.AnonymousAuthenticationProviderImpl"

@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType, StructType
 
 from pulsar_lakehouse.contracts.arguments import checked
 from pulsar_lakehouse.contracts.checks import Check, Mode, of_mode, refuse_wrong
-from pulsar_lakehouse.contracts.columns import COLUMNS, Columns
+from pulsar_lakehouse.contracts.columns import COLUMNS, Columns, refuse_wrong_pii
 from pulsar_lakehouse.contracts.decoding import Decoding
 from pulsar_lakehouse.contracts.keys import key_text
 from pulsar_lakehouse.contracts.services import Service
@@ -249,6 +249,9 @@ class Enrichment:
     matches: tuple[Match, ...] = ()
     """The interval joins, of entities or of other facts, each under a name of its own.
     Example: `matches=(Match(entity=STORES, on="store_id", by="id", time="opened_at", within="1 hour"),)`"""
+    pii: str | tuple[str, ...] = ()
+    """The fact's own columns with personal data, which are masked as those of an entity are. Not of the keys, the
+    `event_time` or `on`. Example: `pii=("email",)`"""
     checks: Mapping[str, Check] = field(default_factory=dict)
     """By name, what must be TRUE of each row of gold, over its columns, and what happens if it is not:
     `{"price_is_positive": quarantine("price > 0")}`, or `warn(...)` or `fail(...)`. A check that quarantines is
@@ -279,6 +282,12 @@ class Enrichment:
                     raise ConfigurationError(
                         f"{self.topic.name}: match {match.name} is on {path}, which is no column; there are {known}"
                     )
+        of_others = {
+            **{path: join.kind for join in self.joins for path in join.paths},
+            self.event_time: "event_time",
+            **dict.fromkeys(self.keys, "keys"),
+        }
+        refuse_wrong_pii(self.topic.name, self.personal, self.columns, of_others)
         own = [(name, f"{self.topic.name} itself") for name in self.columns]
         added = [(name, f"lookup {lookup.name}") for lookup in self.lookups for name in lookup.adds]
         added += [(match.name, f"match {match.name}") for match in self.matches]
@@ -300,6 +309,11 @@ class Enrichment:
                     f"{self.topic.name}: a column of {owner} can't be named {name}, which is a column of {other}"
                 )
             taken[name.lower()] = owner
+
+    @property
+    def personal(self) -> tuple[str, ...]:
+        """The columns of `pii`."""
+        return (self.pii,) if isinstance(self.pii, str) else self.pii
 
     @property
     def decoding(self) -> Decoding:
@@ -438,6 +452,8 @@ def _wrong_keys(lookup: Lookup, columns: Mapping[str, str], earlier: Mapping[str
             yield f"on {path}, but {name} is no earlier lookup; there are {', '.join(earlier) or 'none'}"
         elif column not in (known := earlier[name].entity.columns):
             yield f"on {path}, which is no column of {earlier[name].entity.name}; there are {', '.join(known)}"
+        elif column in earlier[name].entity.personal:
+            yield f"on {path}, which has personal data: it can't be masked, as it says what facts wait for"
         elif lookup.required and not earlier[name].required:
             yield f"required, but on {path}, and {name} is not: make both required, or neither"
 
