@@ -97,13 +97,15 @@ def _added(actions: list[dict[str, dict[str, Any]]]) -> Iterator[tuple[str, int]
 
 
 def _is_whole(file: Path, size: int | None = None) -> bool:
-    """Whether all of a Parquet file can be read."""
+    """Whether all of a Parquet file can be read, and is as its checksums tell."""
     import pyarrow.parquet as pq
     from pyarrow import ArrowException
+
+    from pulsar_lakehouse.tables.checksums import is_as_written
 
     try:
         for _ in pq.ParquetFile(file).iter_batches():
             pass
-        return size is None or file.stat().st_size == size
+        return (size is None or file.stat().st_size == size) and is_as_written(str(file)) is not False
     except (OSError, ArrowException):
         return False

@@ -5,6 +5,7 @@ import pytest
 
 from pulsar_lakehouse.power_cuts import BOOT, remove_torn_commits
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.checksums import checksum_path
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.stored import stored_table
 from tests.failing_writes.direct import NAME, create
@@ -56,6 +57,13 @@ def test_a_torn_commit_is_removed(own: Settings, left: bytes) -> None:
 def test_a_commit_without_its_file_is_removed(own: Settings) -> None:
     added, whole = newest(own), newest(own).read_bytes()
     added.write_bytes(whole[:100] + bytes(len(whole) - 100))
+    remove_torn_commits(own)
+    assert rows(own) == [1]
+
+
+def test_a_commit_with_torn_checksums_is_removed(own: Settings) -> None:
+    kept = Path(checksum_path(str(newest(own))))
+    kept.write_bytes(kept.read_bytes()[:-4] + bytes(4))
     remove_torn_commits(own)
     assert rows(own) == [1]
 
