@@ -88,6 +88,22 @@ chaos: install ## Inject faults into a running pipeline, and check its tables ea
 failing-writes: install ## Let system calls that write fail in each step, and check its tables; SEED=1 TIMES=300 (hours)
 	@$(RUN)/python -m tests.failing_writes --seed $(or $(SEED),1) --times $(or $(TIMES),300) --commands 20
 
+.PHONY: model
+model: install ## Explore all states of the model of leases, commits and the lent Spark (minutes, 1 GB)
+	@$(RUN)/python -m tests.model
+
+.PHONY: failing-network
+failing-network: install ## Let the network fail and heal, and check the tables each time; SEED=1 MINUTES=30
+	@$(RUN)/python -m tests.network --seed $(or $(SEED),1) --minutes $(or $(MINUTES),30)
+
+.PHONY: power-cuts
+power-cuts: install ## Lose the power in each step, and check its tables; SEED=1 TIMES=100 (hours)
+	@$(RUN)/python -m tests.failing_writes --power-cuts --seed $(or $(SEED),1) --times $(or $(TIMES),100)
+
+.PHONY: flipped-bits
+flipped-bits: install ## Flip bits in files of tables, and count who notices; SEED=1 BITS=240 (10 minutes)
+	@$(RUN)/python -m tests.damage --seed $(or $(SEED),1) --bits $(or $(BITS),240)
+
 .PHONY: pictures
 pictures: install ## Take the screenshots of Airflow and the page in docs/images again (10 minutes)
 	@PICTURES=docs/images $(RUN)/pytest -n 0 -m airflow tests/dags/test_runs.py

@@ -27,6 +27,13 @@ def _without_pandas() -> Iterator[None]:
 
 
 with _without_pandas():  # one that is loaded stays
-    from pyarrow.dataset import Expression, FileSystemDataset, Scanner, dataset
+    from pyarrow.dataset import (
+        Expression,
+        FileSystemDataset,
+        ParquetFileFormat,
+        ParquetFragmentScanOptions,
+        Scanner,
+        dataset,
+    )
 
-__all__ = ["Expression", "FileSystemDataset", "Scanner", "dataset"]
+__all__ = ["Expression", "FileSystemDataset", "ParquetFileFormat", "ParquetFragmentScanOptions", "Scanner", "dataset"]

@@ -14,8 +14,13 @@ FEW_BYTES = 16 * MIB
 """Bytes that few rows may take in Spark's memory: all of them pass through the driver."""
 MERGED_BYTES = 64 * MIB
 """Bytes of the files that a MERGE of delta-rs may read: it holds their rows, in four times as much memory."""
+COMPACTED_BYTES = 100 * MIB
+"""Bytes up to which a file is small, and compacted with others: delta-rs's default."""
 READ_BYTES = 256 * MIB
 """Bytes of the files in which Arrow looks for rows. Of what Spark needs for more, planning is the smaller part."""
+VERIFIED_BYTES = 512 * MIB
+"""Bytes of the files of a table that are verified as a whole before Arrow reads them. Of more, it verifies only the
+pages that it reads, which have checksums if Spark has written them."""
 FOUND_BYTES = 16 * MIB
 """Bytes of rows that Arrow finds for Spark: all of them pass through its driver."""
 SMALL_TABLE_BYTES = 4 * MIB

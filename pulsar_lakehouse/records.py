@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from pulsar_lakehouse import disk
 from pulsar_lakehouse.reconciliation import Reconciliation
 from pulsar_lakehouse.settings import Settings
 
@@ -72,7 +73,7 @@ def step_record(settings: Settings, step: str) -> StepRecord:
     """The record of a step; an empty one if there is none. Needs no field, and ignores those of other releases."""
     try:
         return _STEP.validate_json((_folder(settings) / f"{step}.json").read_bytes())
-    except (OSError, ValueError):  # there is none, or a power cut has torn it
+    except (OSError, ValueError):  # there is none
         return StepRecord(step=step)
 
 
@@ -138,11 +139,5 @@ def _folder(settings: Settings) -> Path:
 
 def _write(path: Path, content: object) -> None:
     """Replace the file at once, so that nobody reads half of it. A record that can't be kept stops nothing."""
-    draft = path.with_suffix(".new")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(content))
-        draft.replace(path)
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
+    with suppress(OSError):
+        disk.write(path, json.dumps(content).encode())

@@ -7,7 +7,7 @@ of them find the credentials themselves, as other programs for AWS do.
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
+from pulsar_lakehouse import disk
 from pulsar_lakehouse.errors import PermanentError
 from pulsar_lakehouse.settings import Settings, is_remote
 
@@ -104,6 +105,26 @@ def files_in(settings: Settings, path: str, under: str | None = None) -> dict[st
     return {file["path"]: file["last_modified"] for batch in listed for file in batch}
 
 
+def put(settings: Settings, root: str, name: str, content: bytes, *, replace: bool = True) -> None:
+    """Write a small file under a root, which is whole or not there.
+
+    Raises FileExistsError if there is a file that it shall not `replace`.
+    """
+    if not is_remote(root):
+        disk.write(Path(root, name), content, replace=replace)
+        return
+    try:
+        obstore.put(folder(settings, root), name, content, mode="overwrite" if replace else "create")
+    except AlreadyExistsError as error:
+        raise FileExistsError(f"{root}/{name}") from error
+
+
+def sync_table(settings: Settings, name: str) -> None:
+    """Wait until what delta-rs has written to the table is there for good. In a store, it is when it is written."""
+    if not has_tables(settings):
+        disk.sync_all(settings.table_path(name))
+
+
 def warehouse_id(settings: Settings) -> str:
     """The id of the warehouse, which it has been given at the first call, and which a copy of it has, too.
 
@@ -118,16 +139,14 @@ def said_once(settings: Settings, name: str, text: str) -> str:
     Raises PermanentError if the warehouse's folder is not writable.
     """
     root = settings.warehouse_root
-    mode: Literal["create", "overwrite"] = "create"
+    is_empty = False
     with suppress(FileNotFoundError):
         if held := _read(settings, name):
             return held
-        mode = "overwrite"  # a power cut has left it empty
+        is_empty = True  # an early release has written it, and then there was a power cut
     try:
-        if not has_tables(settings):
-            Path(root).mkdir(parents=True, exist_ok=True)
-        with suppress(AlreadyExistsError):
-            obstore.put(folder(settings, root), name, text.encode(), mode=mode)
+        with suppress(FileExistsError):
+            put(settings, root, name, text.encode(), replace=is_empty)
     except (OSError, BaseError) as error:
         if has_tables(settings):
             raise

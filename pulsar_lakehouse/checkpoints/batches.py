@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -15,7 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import folder, time_precision
+from pulsar_lakehouse.storage import folder, put, time_precision
 
 VERSION = "v1"
 """The version of the files of a checkpoint."""
@@ -76,9 +75,8 @@ class Stopped(NamedTuple):
 
 def begin(settings: Settings, stream: str, offset: str) -> Stopped:
     """Create the checkpoint of a stream that begins at an offset. There must be none."""
-    Path(settings.checkpoint_path(stream)).mkdir(parents=True)
     id = str(uuid4())
-    _create(_checkpoint(settings, stream), "metadata", json.dumps({"id": id}))
+    _create(settings, stream, "metadata", json.dumps({"id": id}))
     return Stopped(id, -1, offset)
 
 
@@ -119,12 +117,12 @@ def next_batch(
     killed, the stream does the batch again: Spark plans it up to the same offset, and leaves it out if the table has
     its id and number. Spark itself works in the same order: offsets, rows, commit.
     """
-    checkpoint, number = _checkpoint(settings, stream), stopped.number + 1
-    _create(checkpoint, f"offsets/{number}", VERSION, context, offset)
+    number = stopped.number + 1
+    _create(settings, stream, f"offsets/{number}", VERSION, context, offset)
     yield stopped.stream, number
-    _create(checkpoint, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
+    _create(settings, stream, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
     with suppress(BaseError, OSError):  # what is left is removed after a later batch
-        _remove_batches(checkpoint, number - RETAINED)
+        _remove_batches(_checkpoint(settings, stream), number - RETAINED)
 
 
 def _remove_batches(checkpoint: ObjectStore, last: int) -> None:
@@ -143,8 +141,8 @@ def _files(checkpoint: ObjectStore, log: str) -> dict[int, datetime]:
     return {int(name): written for name, written in named.items() if name.isdigit()}
 
 
-def _create(checkpoint: ObjectStore, file: str, *lines: str) -> None:
-    obstore.put(checkpoint, file, "\n".join(lines).encode(), mode="create")
+def _create(settings: Settings, stream: str, file: str, *lines: str) -> None:
+    put(settings, settings.checkpoint_path(stream), file, "\n".join(lines).encode(), replace=False)
 
 
 def _read(checkpoint: ObjectStore, file: str) -> str:

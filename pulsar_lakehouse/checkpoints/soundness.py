@@ -18,7 +18,7 @@ from pulsar_lakehouse.checkpoints.batches import VERSION
 from pulsar_lakehouse.checkpoints.offsets import TableOffset
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.spark.files import Files, java_class
-from pulsar_lakehouse.storage import folder, time_precision
+from pulsar_lakehouse.storage import folder, put, time_precision
 from pulsar_lakehouse.tables.declared import KEEP, Table, commit_file
 from pulsar_lakehouse.tables.lake import Lake
 
@@ -145,7 +145,7 @@ def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     read = [each.last_read + 1 for each in offsets if each is not None and each.table_id == id]
     finished = max([*read, int(noted.get(id, 0))])
     if finished and noted != {id: finished}:
-        obstore.put(notes, note, json.dumps({id: finished}).encode())
+        put(lake.settings, lake.settings.checkpoint_root, note, json.dumps({id: finished}).encode())
     return finished
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "publish": Late(PIPELINE, "publish", "publish_command"),
     "reconcile": Late(PIPELINE, "reconcile", "reconcile_command"),
     "purge": Late(DATA, "purge", "purge_command"),
+    "check": Late(DATA, "check", "check_command"),
     "maintain": Late(DATA, "maintain", "maintain_command"),
     # A statement can begin with a comment, which looks like an option.
     "sql": Late(DATA, "sql", "sql_command", settings={"ignore_unknown_options": True}),

@@ -8,7 +8,7 @@ from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.backfill import show_foreseen
 from pulsar_lakehouse.gold.enrichment.backfill import Scope
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
-from pulsar_lakehouse.jobs.rebuild import fits, publish_again, rebuild, wanted
+from pulsar_lakehouse.jobs.rebuild import damage_of, fits, made_again, publish_again, rebuild, wanted
 from pulsar_lakehouse.jobs.steps import open_lake, require
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings, load_settings
@@ -18,7 +18,7 @@ def rebuild_command(
     tables: Annotated[list[str], typer.Argument(help="Such as silver.users or gold.enriched_orders.")],
     approve: Annotated[bool, typer.Option("--approve", help="Make the changes instead of only showing them.")] = False,
 ) -> None:
-    """Make tables again from bronze, and the enriched facts that depend on them.
+    """Make tables again from bronze, and the enriched facts that depend on them. It heals those with damaged files.
 
     Without --approve, only say what would change. After a crash, run it again.
     """
@@ -32,6 +32,8 @@ def rebuild_command(
                 report.say(f"{facts.gold_table} would be joined again with it")
             else:
                 _preview(settings, facts)
+        for table in chosen.in_sql:
+            report.say(f"{table.name} would be computed again from {', '.join(table.sources)}")
         return
     with open_lake(settings, writes=chosen.written) as lake:
         for line in rebuild(lake, chosen):
@@ -46,6 +48,7 @@ def _preview(settings: Settings, facts: Enrichment) -> None:
         if fits(lake, facts):
             show_foreseen(lake, facts, Scope())
             return
-    report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: its keys, day or types differ")
+        why = damage_of(settings, made_again(facts)) or "its keys, day or types differ"
+    report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: {why}")
     if facts.publish_to:
         report.say(publish_again(facts.publish_to))

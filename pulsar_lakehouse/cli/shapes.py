@@ -79,6 +79,29 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DamagedFile:
+    file: str
+    """Its path within the table."""
+    problem: str
+    cure: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedTable:
+    table: str
+    files: int
+    bytes: int
+    without_checksums: int
+    """Files whose bytes can't be compared with what was written."""
+    damaged: Sequence[DamagedFile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    tables: Sequence[CheckedTable]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Held:
     """Messages that are in no layer."""
 

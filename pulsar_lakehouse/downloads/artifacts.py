@@ -24,6 +24,8 @@ from pulsar_lakehouse.progress import spinner
 LIST = Path(__file__).with_name("artifacts.xml")
 CHECKSUM = "{http://ant.apache.org/ivy/extra}sha512"
 CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
+SILENT_SECONDS = 60
+"""How long a server may send nothing. Ivy itself would wait for ever."""
 FILE_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 
 
@@ -86,7 +88,8 @@ def _fetch(download: Download, folder: Path) -> None:
 def _run_ivy(download: Download, draft: Path) -> None:
     draft.mkdir(parents=True)
     (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-    command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", download.listed]
+    timeouts = [f"-Dsun.net.client.default{each}Timeout={SILENT_SECONDS * 1000}" for each in ("Connect", "Read")]
+    command: list[str | Path] = [java_home() / "bin" / "java", *timeouts, "-jar", ivy, "-ivy", download.listed]
     command += ["-confs", download.name, "-cache", draft / "cache", "-retrieve", draft / "files" / FILE_PATTERN]
     message = f"Downloading {download.title}, once"
     with spinner(message) as status, (draft / "log").open("w") as log:

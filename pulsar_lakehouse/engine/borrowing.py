@@ -32,6 +32,8 @@ class Loan:
         self.gateway = Gateway(port=told["port"], secret=told["secret"])
         self.code: int | None = None
         self.released, self.ended = threading.Event(), threading.Event()
+        self.is_free = False
+        """Whether the engine has said that it holds the leases no more."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(PATIENCE))
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -48,12 +50,13 @@ class Loan:
         """Give it back for the next command; if it may still do something, it is killed.
 
         Returns when nobody holds the leases of this process any more. An engine that is hung can't see to that, so
-        both are killed.
+        it is killed. The JVM of one that has ended lives on for a moment, so it is killed, too.
         """
         with suppress(OSError):
             send(self.connection, {"well": is_well, "modules": modules()})
         if not self.released.wait(PATIENCE):
             _kill(self.keeper)
+        if not self.is_free:
             _kill(self.pid)
         self.connection.close()
         LOANS.remove(self)
@@ -66,6 +69,7 @@ class Loan:
                     self.code = said["ended"]
                     self.ended.set()
                 elif "released" in said:
+                    self.is_free = True
                     self.released.set()
         self.ended.set()  # the engine has ended, and its JVM with it
         self.released.set()

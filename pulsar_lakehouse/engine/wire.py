@@ -27,8 +27,12 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
     """What was sent, and the copies of files, which the caller closes. Raises OSError if nobody sends any more."""
     said, count = json.loads(_exactly(connection, *struct.unpack("!i", _exactly(connection, 4))))
     files: list[int] = []
-    while len(files) < count:
-        files += receive_files(connection)
+    try:
+        while len(files) < count:
+            files += receive_files(connection)
+    except OSError:  # the other side was killed in the middle: locks on files that stay open would outlive it
+        close(files)
+        raise
     return said, files
 
 

@@ -1,6 +1,7 @@
 """Runs SQL over the tables without Spark: DuckDB reads them through the deltalake package."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -8,8 +9,10 @@ from difflib import get_close_matches
 from threading import Timer
 
 import duckdb
+from deltalake import DeltaTable
 
 from pulsar_lakehouse.access import ITSELF, Reader
+from pulsar_lakehouse.damage import QUOTED, DamagedError
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.stored import LAYERS, dataset_of, existing_tables, table_names
@@ -18,6 +21,8 @@ MOST_SECONDS = 10.0
 """For so long, a statement behind the fence may run."""
 MOST_RESULTS = 1_000
 """So many rows of its result are returned."""
+MOST_LOOKS_SECONDS = 5.0
+"""For so long, a statement looks for a moment in which none of its tables changes."""
 FENCE = {
     "enable_external_access": "false",
     "allow_community_extensions": "false",
@@ -103,11 +108,26 @@ def _connect(settings: Settings, sql: str, reader: Reader) -> duckdb.DuckDBPyCon
         return reader.may_read(name) and name.partition(".")[2].casefold().replace('"', '""') in text
 
     names = [*table_names(settings, is_named)] or [*table_names(settings, reader.may_read)]
-    for name, table in existing_tables(settings, names):
+    for name, table in at_one_moment(dict(existing_tables(settings, names))).items():
         layer, _, short = name.partition(".")
         connection.register(f"{layer}_{short}", dataset_of(table, masked=reader.masked(name)))
         connection.execute(f'CREATE VIEW {layer}."{short}" AS SELECT * FROM "{layer}_{short}"')
     return connection
+
+
+def at_one_moment(tables: dict[str, DeltaTable]) -> dict[str, DeltaTable]:
+    """The tables, each in the version of one same moment: what moves from one to another is never in none of them.
+
+    Between two looks that find equal versions, there was such a moment. It is not waited for longer than some seconds.
+    """
+    until, before = time.monotonic() + MOST_LOOKS_SECONDS, dict[str, int]()
+    while len(tables) > 1 and before != (now := {name: table.version() for name, table in tables.items()}):
+        if before and time.monotonic() > until:
+            break
+        before = now
+        for table in tables.values():
+            table.update_incremental()
+    return tables
 
 
 @contextmanager
@@ -116,6 +136,8 @@ def _told(settings: Settings, reader: Reader) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
+        if found := QUOTED.search(str(error)):
+            raise DamagedError(found[0]) from error
         line = str(error).partition("\n")[0]
         if line.startswith("Catalog Error: Table"):
             line += _hint(settings, reader, line)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,8 +16,9 @@ from pyarrow.fs import FileSystem
 
 from pulsar_lakehouse.arrow import dataset
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import files_in, folder
-from pulsar_lakehouse.tables.stored import arrow_files, is_stored, stored_table
+from pulsar_lakehouse.storage import files_in, folder, has_tables
+from pulsar_lakehouse.tables.checksums import verify_files
+from pulsar_lakehouse.tables.stored import VERIFIED, arrow_files, is_stored, stored_table
 
 Row = dict[str, Any]
 
@@ -72,6 +74,8 @@ def changes_of_rows(
     begin = max((each.version for each in commits if set(each.removed) - present.keys()), default=commits[0].version)
     needed = active | {file: at for commit in commits for file, at in commit.added.items()}
     readable = {file: at for file, at in needed.items() if file in present}
+    if not has_tables(settings):
+        verify_files(Path(path), dict.fromkeys(readable))
     found = _matching(arrow_files(settings, path), readable, where, values)
     changes: list[RowChange] = []
     for commit in commits:
@@ -126,7 +130,7 @@ def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str,
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for file, partition in needed.items():
-            in_file = dataset(file, filesystem=files, format="parquet")
+            in_file = dataset(file, filesystem=files, format=VERIFIED)
             connection.register("rows_of_file", in_file)
             # A MERGE also writes the partition columns to the files, where others leave them out.
             own = [f'"{name}"' for name in in_file.schema.names if name not in (*partition, *MARKS)]

@@ -18,6 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse import disk
 from pulsar_lakehouse.bronze.erasures import DONE, ERASURE, ERASURES, PARTS, REQUESTED, erased_messages, unfinished
 from pulsar_lakehouse.bronze.losses import LOSSES
 from pulsar_lakehouse.bronze.schemas import SCHEMAS, WRITER_SCHEMAS
@@ -47,7 +48,7 @@ from pulsar_lakehouse.spark.frames import cached, frame_of
 from pulsar_lakehouse.spark.session_settings import session_settings
 from pulsar_lakehouse.storage import has_tables
 from pulsar_lakehouse.tables.declared import KEEP, USER_METADATA
-from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.direct import append_values, write_checksums
 from pulsar_lakehouse.tables.lake import APPEND_ONLY, Lake
 from pulsar_lakehouse.tables.old_files import remove_old_files, remove_old_log
 from pulsar_lakehouse.tables.stored import stored_table, table_names
@@ -318,7 +319,9 @@ def seal(lake: Lake, tables: list[str], request: str) -> None:
     for name in tables:
         is_open = lake.table(name).delta_property(APPEND_ONLY) == "false"
         lake.table(name).set_properties({APPEND_ONLY: "true"} if is_open else {"lakehouse.erasure": request})
-        stored_table(lake.settings, name).create_checkpoint()
+        table = stored_table(lake.settings, name)
+        table.create_checkpoint()
+        write_checksums(table)
 
 
 def purge_versions(settings: Settings, tables: list[str]) -> None:
@@ -353,8 +356,7 @@ def write_certificate(settings: Settings, pipeline: Pipeline, asked: Row, compac
         "beyond": list(_beyond(settings, pipeline, topics, compacted)),
     }
     path = settings.home / "erasures" / f"{asked.request}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(certificate, indent=2) + "\n")
+    disk.write(path, f"{json.dumps(certificate, indent=2)}\n".encode())
     return path
 
 

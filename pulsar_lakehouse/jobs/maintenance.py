@@ -20,8 +20,9 @@ from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
+from pulsar_lakehouse.storage import sync_table
 from pulsar_lakehouse.tables.declared import KEEP, LOG_CHECKPOINT_INTERVAL
-from pulsar_lakehouse.tables.direct import writer_properties
+from pulsar_lakehouse.tables.direct import compact, write_checksums
 from pulsar_lakehouse.tables.old_files import log_checkpoint_size, remove_old_files, remove_old_log
 from pulsar_lakehouse.tables.stored import stored_table, table_names
 
@@ -109,7 +110,8 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         writers = [] if is_appended else _writers(settings, vacuumed.table)
         with _turn_at(settings, writers, patience), rewriting(settings):
             table.update_incremental()
-            compacted = table.optimize.compact(writer_properties=writer_properties(table))["numFilesRemoved"]
+            compacted = compact(table)
+            sync_table(settings, vacuumed.table)
     except (BusyError, CommitFailedError) as error:
         return replace(vacuumed, busy=cause_of(error))
     except Exception as error:
@@ -129,6 +131,8 @@ def _space_checkpoints(settings: Settings, name: str, *, patience: float) -> Non
         with _turn_at(settings, _writers(settings, name), patience):
             table.update_incremental()
             table.alter.set_table_properties({LOG_CHECKPOINT_INTERVAL: wanted})
+            write_checksums(table)
+            sync_table(settings, name)
 
 
 def _turn_at(settings: Settings, tables: Sequence[str], patience: float) -> AbstractContextManager[object]:

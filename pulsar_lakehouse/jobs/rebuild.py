@@ -4,7 +4,7 @@ Bronze has all that landed, so nothing is lost. Checkpoints go first and tables 
 rebuild is killed, the next run makes again, and a rebuild that is repeated begins from the start.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F
@@ -16,11 +16,15 @@ from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import gold_of
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts, valid_facts
+from pulsar_lakehouse.gold.sql.declaration import SqlTable
+from pulsar_lakehouse.inspection.file_checks import check_table
 from pulsar_lakehouse.jobs.lineage.flows import enriched
 from pulsar_lakehouse.jobs.lineage.runs import told
+from pulsar_lakehouse.jobs.sql_tables import refresh_each
 from pulsar_lakehouse.jobs.steps import as_written, enriching, merging, require
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
+from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.definitions import (
     approve_losses,
@@ -31,20 +35,23 @@ from pulsar_lakehouse.tables.definitions import (
 )
 from pulsar_lakehouse.tables.evolution import column_changes
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import is_stored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The entities and facts to rebuild, and the SQL tables that are made from their tables."""
+    """The entities, facts and tables `in_sql` to rebuild, and other SQL tables that are made from these."""
 
     entities: tuple[Entity, ...]
     enrichments: tuple[Enrichment, ...]
     sql_tables: tuple[str, ...]
+    in_sql: tuple[SqlTable, ...] = ()
 
     @property
     def written(self) -> list[str]:
         """The tables whose leases a rebuild must hold."""
-        return [*(each.table.name for each in self.entities), *(each.gold_table for each in self.enrichments)]
+        states, facts = (each.table.name for each in self.entities), (each.gold_table for each in self.enrichments)
+        return [*states, *facts, *(each.name for each in self.in_sql)]
 
 
 def wanted(pipeline: Pipeline, names: Sequence[str]) -> Wanted:
@@ -52,22 +59,37 @@ def wanted(pipeline: Pipeline, names: Sequence[str]) -> Wanted:
     entities = [each.table.name for each in pipeline.entities]
     entities += [each.history.name for each in pipeline.entities if each.keeps_history]
     enrichments = {each.gold_table: each for each in pipeline.enrichments}
+    in_sql = {each.name: each for each in pipeline.sql_tables}
     for name in names:
-        if name not in entities and name not in enrichments:
+        if name not in entities and name not in enrichments and name not in in_sql:
             raise ConfigurationError(
-                f"{name}: can't be rebuilt; there are {', '.join((*entities, *enrichments))}; "
-                "`lakehouse refresh --full` recomputes tables declared in SQL"
+                f"{name}: can't be rebuilt; there are {', '.join((*entities, *enrichments, *in_sql))}"
             )
     chosen = tuple(each for each in pipeline.entities if {each.table.name, each.history.name} & set(names))
     made = {name for each in chosen for name in (each.table.name, each.history.name)}
     facts = tuple(each for name, each in enrichments.items() if name in names or not made.isdisjoint(each.state_tables))
     made |= {name for each in facts for name in each.places}
-    in_sql = []
+    made |= in_sql.keys() & set(names)
+    depend = []
     for table in pipeline.sql_tables:
-        if not made.isdisjoint(table.sources):
-            in_sql.append(table.name)
+        if not made.isdisjoint(table.sources) and table.name not in names:
+            depend.append(table.name)
             made.add(table.name)
-    return Wanted(entities=chosen, enrichments=facts, sql_tables=tuple(in_sql))
+    computed = tuple(table for name, table in in_sql.items() if name in names)
+    return Wanted(entities=chosen, enrichments=facts, in_sql=computed, sql_tables=tuple(depend))
+
+
+def cure(pipeline: Pipeline, name: str) -> str:
+    """What to do about a table with a damaged file."""
+    made = {each.name: each.name for each in pipeline.sql_tables}
+    for facts in pipeline.enrichments:
+        made |= dict.fromkeys(made_again(facts), facts.gold_table)
+    for entity in pipeline.entities:
+        made |= {each: each for each in (entity.table.name, entity.history.name)}
+    if name in made:
+        return f"`lakehouse rebuild {made[name]} --approve` makes it again"
+    again = ", or land its topic again" if name in {topic.bronze_table for topic in pipeline.bronze} else ""
+    return f"restore the file from a copy{again}: see *A file is damaged* in docs/operations.md"
 
 
 def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
@@ -75,16 +97,28 @@ def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
     require(lake, [each.topic.bronze_table for each in tables.entities], made_by="run")
     for each in tables.enrichments:
         forget_progress(lake, each.gold_table, each.topic)
-    for entity in tables.entities:
+    yield from _rebuild_entities(lake, tables.entities)
+    yield from _rebuild_facts(lake, tables.enrichments)
+    yield from _compute_again(lake, tables.in_sql)
+
+
+def _rebuild_entities(lake: Lake, entities: Iterable[Entity]) -> Iterator[str]:
+    for entity in entities:
         forget_progress(lake, entity.table.name, entity.topic)
-        for name in (entity.history.name, entity.table.name):  # the last one refuses a run with another key or order
+        own = (entity.history.name, entity.table.name)  # the last one refuses a run with another key or order
+        damage = damage_of(lake.settings, own)
+        for name in own:
             lake.table(name).remove()
         catch_up(lake.settings, merging(lake, [entity]))
-        yield f"{entity.table.name}: made again from {entity.topic.bronze_table}"
-    for each in tables.enrichments:
+        yield f"{entity.table.name}: {_as(damage)}made again from {entity.topic.bronze_table}"
+
+
+def _rebuild_facts(lake: Lake, enrichments: Iterable[Enrichment]) -> Iterator[str]:
+    for each in enrichments:
         if not all(lake.table(name).exists() for name in (each.topic.bronze_table, *each.state_tables)):
             continue  # it never ran
-        how, is_new = f"made again from {each.topic.bronze_table}", begin_again_unless_fits(lake, each)
+        damage = damage_of(lake.settings, made_again(each))
+        how, is_new = f"{_as(damage)}made again from {each.topic.bronze_table}", begin_again_unless_fits(lake, each)
         if not is_new and lake.table(each.gold_table).exists():
             approve_losses(lake, gold_of(lake, each))  # the backfill gives all rows the values of today's columns
         catch_up(lake.settings, enriching(lake, [each]))
@@ -99,9 +133,34 @@ def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
             yield publish_again(each.publish_to)
 
 
+def _compute_again(lake: Lake, tables: Iterable[SqlTable]) -> Iterator[str]:
+    for table in tables:
+        damage = damage_of(lake.settings, [table.name])
+        lake.table(table.name).remove()
+        for done in refresh_each(lake, [table], full=True):
+            yield f"{table.name}: {_as(damage)}computed again, {done.inserted:,} rows"
+
+
+def _as(damage: str) -> str:
+    return f"{damage}, " if damage else ""
+
+
+def damage_of(settings: Settings, names: Iterable[str]) -> str:
+    """Which files of the tables are damaged; empty if none is."""
+    stored = (name for name in names if is_stored(settings, name))
+    faults = [fault for name in stored for fault in check_table(settings, name).faults]
+    more = f" and {len(faults) - 1:,} more" if len(faults) > 1 else ""
+    return f"{faults[0].file}{more} damaged" if faults else ""
+
+
 def publish_again(topic: str) -> str:
     """What to do about the topic of a table that is made again."""
     return f"The topic {topic} has the messages of the old table: delete it before you publish again"
+
+
+def made_again(facts: Enrichment) -> list[str]:
+    """The tables that can be made again from bronze: what was discarded is known from nothing else."""
+    return [facts.duplicates.name, facts.waiting.name, facts.gold_table]
 
 
 def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
@@ -112,7 +171,7 @@ def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
     """
     if fits(lake, facts):
         return False
-    places = [facts.duplicates.name, facts.waiting.name, facts.gold_table]
+    places = made_again(facts)
     if not _has_same_rows(lake, facts):
         places.insert(0, facts.discarded.name)
     elif lake.table(facts.discarded.name).exists():
@@ -129,9 +188,14 @@ def _has_same_rows(lake: Lake, facts: Enrichment) -> bool:
 
 
 def fits(lake: Lake, facts: Enrichment) -> bool:
-    """Whether gold has the declared keys, day and types, so that a backfill can bring it to the declaration."""
+    """Whether gold has the declared keys, day and types, so that a backfill can bring it to the declaration.
+
+    If a file of it or of its quarantine is damaged, it can't be read for that.
+    """
     if not lake.table(facts.gold_table).exists():
         return True
+    if damage_of(lake.settings, made_again(facts)):
+        return False
     gold = gold_of(lake, facts)
     declared, kept = declared_definition(gold), kept_definition(lake, gold.name)
     is_same = kept is None or all(kept.get(name) == declared.get(name) for name in FIXED)

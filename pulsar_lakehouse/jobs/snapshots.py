@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
 from obstore.store import ObjectStore
 from pydantic import TypeAdapter
 
@@ -24,7 +23,7 @@ from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session_settings import session_settings
-from pulsar_lakehouse.storage import folder
+from pulsar_lakehouse.storage import folder, put
 from pulsar_lakehouse.tables.declared import EACH_TABLE, USER_METADATA
 from pulsar_lakehouse.tables.lake import Lake
 from pulsar_lakehouse.tables.stored import existing_tables, is_stored, stored_table
@@ -83,8 +82,8 @@ def add(settings: Settings, snapshot: Snapshot) -> None:
     """Add a snapshot to those of all homes with these tables. Raises ConfigurationError if its name is taken."""
     content = TypeAdapter(Snapshot).dump_json(snapshot, indent=2)
     try:
-        obstore.put(_warehouse(settings), _path(snapshot.name), content, mode="create")
-    except AlreadyExistsError as error:
+        put(settings, settings.warehouse_root, _path(snapshot.name), content, replace=False)
+    except FileExistsError as error:
         raise ConfigurationError(
             f"{snapshot.name}: there is a snapshot of this name: drop it, or choose another"
         ) from error

@@ -83,14 +83,18 @@ class Claims:
             raise busy(table, _holder(self._last(table)))
 
     def renew(self) -> None:
-        """Write the claims anew. Ends this process if it has lost one."""
+        """Write the claims anew. Ends this process if it has lost one.
+
+        They count as renewed when it began: an answer may come long after what others see, and what they wait from.
+        """
+        began = time.monotonic()
         self._beat += 1
         for table, number in list(self.numbers.items()):  # the other thread may add one
             last = self._last(table)
             if last is None or last.number != number:
                 _end(f"{table}: the right to write it was lost to {_holder(last)}", BusyError.exit_code)
             obstore.put(self.store, f"{table}/{number:020}", self._content())
-        self._renewed = time.monotonic()
+        self._renewed = began
 
     def renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(RENEWAL):

@@ -4,6 +4,7 @@ import socket
 import uuid
 from pathlib import Path
 
+from pulsar_lakehouse import disk
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.settings import Settings
@@ -19,10 +20,8 @@ def home_id(settings: Settings) -> str:
     """An id of the home, which it keeps when it is moved, and which a copy of it has, too."""
     file = settings.home / ID
     with exclusive(file.with_suffix(".lock")):
-        if not file.exists() or not file.stat().st_size:  # a power cut can leave it empty
-            draft = file.with_suffix(".new")
-            draft.write_text(uuid.uuid4().hex)
-            draft.rename(file)
+        if not file.exists() or not file.stat().st_size:  # a power cut left it empty, with an early release
+            disk.write(file, uuid.uuid4().hex.encode())
         return file.read_text()
 
 

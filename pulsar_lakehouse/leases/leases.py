@@ -17,6 +17,7 @@ from pulsar_lakehouse.leases.claims import claimed
 from pulsar_lakehouse.leases.holders import Holder, Kind, busy
 from pulsar_lakehouse.leases.homes import refuse_other_home
 from pulsar_lakehouse.leases.turns import POLL_SECONDS, Lock, lock_file, turn_at, turn_of
+from pulsar_lakehouse.power_cuts import remove_torn_commits
 from pulsar_lakehouse.progress import CONSOLE, spinner, wait_until
 from pulsar_lakehouse.settings import Settings
 
@@ -70,6 +71,7 @@ def write_lease(
     names, until = sorted(tables), time.monotonic() + PATIENCE  # the same order avoids deadlocks
     if names:
         refuse_other_home(settings)
+        remove_torn_commits(settings)
     lease = Lease(command=command or _command_line(), kind=kind)
     with _locked(settings, names, lease, until), claimed(settings, names, Holder.here(lease.command, kind), until):
         yield lease
@@ -86,6 +88,7 @@ def lease_between_rounds(settings: Settings, tables: Iterable[str], *, kind: Kin
     names, until = sorted(tables), time.monotonic() + PATIENCE
     if names:
         refuse_other_home(settings)
+        remove_torn_commits(settings)
     lease = Lease(command=_command_line(), kind=kind)
     with ExitStack() as held:
         locks = {table: held.enter_context(lock_file(settings, table)) for table in names}

@@ -2,6 +2,7 @@
 
 import re
 
+from pulsar_lakehouse.damage import DIFFER, QUOTED, damaged, unreadable
 from pulsar_lakehouse.errors import PermanentError, naming_settings
 
 PERMANENT = (
@@ -36,6 +37,9 @@ _CAUSE = r"\s*\n\s*(?:\x1b\[\d*m)?↳(?:\x1b\[\d*m)?\s*"
 """What delta-rs writes before the cause of an error, in a line of its own."""
 _TORN_COMMIT = r"reading file (?:file:/*)?(/\S+/_delta_log/\d+\.json)"
 
+_CHECKSUM = r"ChecksumException: Checksum error: (?:file:/*)?(/\S+\.parquet) at "
+_UNREADABLE = r"FAILED_READ_FILE\.NO_HINT\S* Encountered error while reading file (?:file:/*)?(\S+?)\.?\s"
+
 _LINES = (
     (
         r"(?:Pulsar\w+Error: |MissingError: |^)(\S+: no such topic)(?!:)",
@@ -45,6 +49,7 @@ _LINES = (
         r"PulsarSourceError: (\S+(?::| after) .+); failOnDataLoss=false goes on",
         rf"\1; {ACCEPTS_LOSS} writes that down and goes on",
     ),
+    (rf"({QUOTED.pattern})", r"\1"),
     (r"DeltaError: (\S+): [^\n]*Permission denied", r"not writable: \1"),
     (r"DeltaError: (\S+): [^\n]*No space left", r"\1: no space left on the disk"),
     (r"\b(?:PulsarSource|Missing|NoAnswer|Broker|Unreachable|Permanent|Configuration|Refused|Busy)Error: (.+)", r"\1"),
@@ -83,14 +88,21 @@ _INNERMOST = (r"^Caused by: (.+)$", r"^: (.+)$", r"^(\w[\w.]*(?:Error|Exception)
 def cause_of(error: BaseException) -> str:
     """The most helpful line: that of a known cause, else the first line of the innermost error."""
     text = naming_settings(_told_by(error))
+    if found := re.search(_CHECKSUM, text):
+        return str(damaged(found[1], DIFFER))
     for pattern, line in _LINES:
         if match := re.search(pattern, text):
             return str(match.expand(line)).strip()
+    if found := re.search(_UNREADABLE, text):
+        return unreadable(found[1], _innermost(text))
+    return _innermost(text) or type(error).__name__
+
+
+def _innermost(text: str) -> str:
     for pattern in _INNERMOST:
         if causes := re.findall(pattern, text, re.MULTILINE):
             return str(causes[-1]).strip()
-    lines = [line for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return lines[0].strip()
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def is_permanent(error: BaseException) -> bool:
@@ -98,7 +110,7 @@ def is_permanent(error: BaseException) -> bool:
     return (
         isinstance(error, PermanentError)
         or any(mark in text for mark in PERMANENT)
-        or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT, _STUCK))
+        or any(re.search(pattern, text) for pattern in (_PERMANENT_STATES, _TORN_COMMIT, _STUCK, _CHECKSUM))
     )
 
 

@@ -80,6 +80,9 @@ CONF = {
     "spark.sql.session.timeZone": "UTC",
     # Other readers can't read the default, INT96, outside the years 1677 to 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Each page of a file has a checksum. Beside that, a local file has one for each chunk of it.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+    "spark.hadoop.file.bytes-per-checksum": "16384",
     "spark.databricks.delta.snapshotPartitions": "1",
     # A stream may start from the changes of the next version, which does not exist yet.
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "true",

@@ -6,6 +6,7 @@ in a tenth of the time.
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from deltalake import (
     ColumnProperties,
     CommitProperties,
     DeltaTable,
+    PostCommitHookProperties,
     Schema,
     Transaction,
     WriterProperties,
@@ -29,18 +31,25 @@ from obstore.exceptions import BaseError
 from pyspark.sql import Column
 
 from pulsar_lakehouse import storage
-from pulsar_lakehouse.limits import MERGED_BYTES
+from pulsar_lakehouse.limits import COMPACTED_BYTES, MERGED_BYTES
+from pulsar_lakehouse.power_cuts import remove_torn_commits
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.tables.declared import Table, commit_file
+from pulsar_lakehouse.tables import checksums
+from pulsar_lakehouse.tables.checksums import files_written, local_folder, verify
+from pulsar_lakehouse.tables.declared import LAST_LOG_CHECKPOINT, Table, commit_file
 from pulsar_lakehouse.tables.stored import (
     Ranges,
     bytes_of,
     columns_of,
     ends_of,
+    files_of,
     files_within,
     has_known_features,
     stored_table,
 )
+
+NO_CLEANUP = PostCommitHookProperties(cleanup_expired_logs=False)
+"""A commit does not remove old ones: the log checkpoint that makes up for them may not be on the disk yet."""
 
 
 def writable(settings: Settings, name: str) -> DeltaTable | None:
@@ -99,17 +108,19 @@ def create(settings: Settings, table: Table, properties: Mapping[str, str]) -> b
         )
     except Exception:  # such as for a type that only Spark knows; of other faults, Spark tells best
         return False
-    _write_checksum(settings, table.name, created)
+    _finish(settings, table.name, created)
     return True
 
 
 def append_values(settings: Settings, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Append rows, without Spark. A column that a row lacks is NULL; a map is a list of pairs."""
+    remove_torn_commits(settings)
     append_arrow(settings, name, pa.Table.from_pylist(rows, schema=columns_of(stored_table(settings, name))))
 
 
 def append_arrow(settings: Settings, name: str, rows: pa.Table | pa.RecordBatchReader) -> None:
     """Append rows that have all columns of the table, without Spark."""
+    remove_torn_commits(settings)
     _append(settings, name, stored_table(settings, name), rows)
 
 
@@ -130,8 +141,15 @@ def _append(
     noted: CommitProperties | None = None,
 ) -> None:
     with _named(name):
-        write_deltalake(table, rows, mode="append", writer_properties=writer_properties(table), commit_properties=noted)
-    _write_checksum(settings, name, table)
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            writer_properties=writer_properties(table),
+            commit_properties=noted,
+            post_commithook_properties=NO_CLEANUP,
+        )
+    _finish(settings, name, table)
 
 
 @contextmanager
@@ -186,16 +204,26 @@ def merge(
     `reason` is the user metadata of the commit.
     """
     near = how.within.ranges if how.within else _ranges(rows, how.on)
-    if bytes_of(files_within(table, near)) > MERGED_BYTES:
+    files = files_within(table, near)
+    if bytes_of(files) > MERGED_BYTES:
         return False
     if not rows.num_rows:
         return True
+    verify(table, files)
     before, kinds = table.version(), columns_of(table)
     within = [_between(column, kinds.field(column).type, *ends) for column, ends in near.items()]
     condition = " AND ".join([*within, how.condition])
     noted = CommitProperties(custom_metadata={"userMetadata": reason}) if reason else None
     properties = writer_properties(table)
-    merger = table.merge(rows, condition, "new", "held", writer_properties=properties, commit_properties=noted)
+    merger = table.merge(
+        rows,
+        condition,
+        "new",
+        "held",
+        writer_properties=properties,
+        commit_properties=noted,
+        post_commithook_properties=NO_CLEANUP,
+    )
     if how.delete:
         merger = merger.when_matched_delete(None if how.delete is True else how.delete)
     if how.update is not None:
@@ -205,8 +233,29 @@ def merge(
     with _named(name):
         merger.execute()
     if table.version() > before:
-        _write_checksum(settings, name, table)
+        _finish(settings, name, table)
     return True
+
+
+def compact(table: DeltaTable) -> int:
+    """Rewrite small files to fewer, larger ones, and return how many."""
+    verify(table, _small_files(table))
+    done = table.optimize.compact(
+        target_size=COMPACTED_BYTES, writer_properties=writer_properties(table), post_commithook_properties=NO_CLEANUP
+    )
+    if rewritten := int(done["numFilesRemoved"]):
+        write_checksums(table)
+    return rewritten
+
+
+def _small_files(table: DeltaTable) -> pa.Table:
+    """The files that are not alone in their partition in being small."""
+    files = files_of(table)
+    small = files.filter(pc.less(files["size_bytes"], COMPACTED_BYTES))
+    partitions = [name for name in small.column_names if name.startswith("partition.")]
+    values = list(zip(*(small[name].to_pylist() for name in partitions), strict=True)) or [()] * len(small)
+    number = Counter(values)
+    return small.filter(pa.array([number[each] > 1 for each in values], pa.bool_()))
 
 
 def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
@@ -221,7 +270,24 @@ def _between(column: str, kind: pa.DataType, low: Any, high: Any) -> str:
     return f"held.`{column}` BETWEEN {low} AND {high}"
 
 
-def _write_checksum(settings: Settings, name: str, table: DeltaTable) -> None:
+def write_checksums(table: DeltaTable) -> None:
+    """Write the checksums of the files of the last commit, and of what was written into the log for it."""
+    if (where := local_folder(table)) is not None:
+        of_version = commit_file(table.version())
+        in_log = [of_version, of_version.replace(".json", ".checkpoint.parquet")]
+        if (where / in_log[1]).exists():
+            in_log.append(LAST_LOG_CHECKPOINT)
+        checksums.write_checksums(where, [*files_written(where / of_version), *in_log])
+
+
+def _finish(settings: Settings, name: str, table: DeltaTable) -> None:
+    with suppress(OSError):  # they may be missing
+        write_checksums(table)
+    storage.sync_table(settings, name)
+    _write_version_checksum(settings, name, table)
+
+
+def _write_version_checksum(settings: Settings, name: str, table: DeltaTable) -> None:
     """Write the checksum of the table's version, as Spark does with each commit. It may be missing.
 
     Delta takes from it what it would otherwise read the log for: schema, properties, and whether there are rows.

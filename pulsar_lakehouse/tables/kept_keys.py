@@ -7,7 +7,6 @@ and reads only those of files that are new.
 from collections import OrderedDict
 from functools import reduce
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pulsar_lakehouse.limits import KEPT_KEYS_BYTES
+from pulsar_lakehouse.tables.checksums import verify
 from pulsar_lakehouse.tables.stored import dataset_of
 
 TEXT_BYTES = 40
@@ -32,18 +32,15 @@ class KeptKeys:
         self._too_large: set[tuple[str, ...]] = set()
         self._lock = Lock()
 
-    def files_with(self, table: DeltaTable, files: pa.Table, keys: pa.Table, **options: Any) -> pa.Table | None:
-        """The `files` that have or may have one of the keys; None if the keys of all files would take too much memory.
-
-        `options` are those of `dataset_of`.
-        """
+    def files_with(self, table: DeltaTable, files: pa.Table, keys: pa.Table) -> pa.Table | None:
+        """The `files` that have or may have one of the keys; None if those of all files would take too much memory."""
         names, rows = keys.column_names, files["num_records"]
         if not len(files):
             return files
         if rows.null_count or pc.sum(rows).as_py() * sum(map(_bytes_of, keys.schema.types)) > self._room:
             return None
         with self._lock:
-            held = self._keys_of(table, files, names, **options)
+            held = self._keys_of(table, files, names)
         if held is None:
             return None
         known = pa.concat_tables(held)
@@ -52,7 +49,7 @@ class KeptKeys:
         ends = np.cumsum([len(each) for each in held])
         return files.take(np.unique(np.searchsorted(ends, found, side="right")))
 
-    def _keys_of(self, table: DeltaTable, files: pa.Table, names: list[str], **options: Any) -> list[pa.Table] | None:
+    def _keys_of(self, table: DeltaTable, files: pa.Table, names: list[str]) -> list[pa.Table] | None:
         """The keys of each file; None, from now on, if they are larger than was estimated."""
         of_table = (table.table_uri, *names)
         if of_table in self._too_large:
@@ -61,7 +58,8 @@ class KeptKeys:
         new = files.filter(pa.array([(*of_table, path) not in self._kept for path in paths], pa.bool_()))
         read, room = {}, self._room
         if len(new):
-            dataset = dataset_of(table, new, **options)
+            verify(table, new)
+            dataset = dataset_of(table, new)
             for path, fragment in zip(new["path"].to_pylist(), dataset.get_fragments(), strict=True):
                 read[*of_table, path] = fragment.to_table(dataset.schema, columns=names)
                 room -= read[*of_table, path].nbytes

@@ -14,7 +14,8 @@ from itertools import pairwise
 import obstore
 
 from pulsar_lakehouse.settings import Settings
-from pulsar_lakehouse.storage import files_in, folder
+from pulsar_lakehouse.storage import files_in, folder, sync_table
+from pulsar_lakehouse.tables.checksums import checksum_path
 from pulsar_lakehouse.tables.declared import LAST_LOG_CHECKPOINT
 from pulsar_lakehouse.tables.stored import stored_table
 
@@ -31,8 +32,12 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
     old = stored_table(settings, table).vacuum(
         keep // timedelta(hours=1), dry_run=True, full=True, enforce_retention_duration=False, keep_versions=list(held)
     )
+    if not old:
+        return 0
     # Those that an earlier run has removed are named again.
-    return _delete(settings, table, files_in(settings, settings.table_path(table)).keys() & old) if old else 0
+    there = files_in(settings, settings.table_path(table)).keys()
+    _delete(settings, table, there & set(map(checksum_path, old)))
+    return _delete(settings, table, there & old)
 
 
 def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -49,7 +54,8 @@ def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Seq
     kept_from = max((version for version in old if version <= min(held, default=version)), default=0)
     removed = {path for path, version in of_version.items() if version < kept_from}
     kept = {path: at for path, at in written.items() if path not in removed}
-    return _delete(settings, table, removed | _surplus(kept))
+    gone = removed | _surplus(kept)
+    return _delete(settings, table, gone | (written.keys() & set(map(checksum_path, gone))))
 
 
 def _surplus(kept: Mapping[str, datetime]) -> set[str]:
@@ -80,6 +86,7 @@ def log_checkpoint_size(settings: Settings, table: str) -> int:
 
 def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:
     store = folder(settings, settings.table_path(table))
+    sync_table(settings, table)  # what makes up for these files, such as a log checkpoint
     try:
         obstore.delete(store, sorted(paths))
     except FileNotFoundError:  # another process removes them, too

@@ -23,12 +23,13 @@ from pulsar_lakehouse import storage
 from pulsar_lakehouse.arrow import Expression
 from pulsar_lakehouse.limits import FOUND_BYTES, READ_BYTES, SMALL_TABLE_BYTES
 from pulsar_lakehouse.spark.frames import frame_of, of_keys
+from pulsar_lakehouse.tables.checksums import files_written, local_folder, verify_files
+from pulsar_lakehouse.tables.declared import commit_file
 from pulsar_lakehouse.tables.kept_keys import KeptKeys
 from pulsar_lakehouse.tables.lake import Pinned
 from pulsar_lakehouse.tables.stored import (
     ANYWHERE,
     Ranges,
-    arrow_files,
     bytes_of,
     dataset_of,
     ends_of,
@@ -111,6 +112,7 @@ def find_changed(pinned: Pinned, key: Sequence[str], *, since: int) -> pa.Table:
     with _left_to_spark(pinned) as table:
         if since == pinned.version:
             return find_rows(pinned, columns.empty_table(), columns=pinned.schema.names)
+        _verify_written(table, since + 1)
         feed = table.load_cdf(starting_version=since + 1, ending_version=pinned.version, columns=[*key, CHANGE])
         changes = pa.RecordBatchReader.from_stream(feed)
         found = _few_of(changes, changes.schema)
@@ -118,6 +120,13 @@ def find_changed(pinned: Pinned, key: Sequence[str], *, since: int) -> pa.Table:
         keys = found.select(list(key)).cast(columns).filter(is_new)
     # Most files have none of the keys, or few: the others are those that were written since.
     return find_rows(pinned, keys, columns=pinned.schema.names, are_rare=True)
+
+
+def _verify_written(table: DeltaTable, first: int) -> None:
+    """Raise DamagedError if a file that the commits from this one on have written is not as it was written."""
+    if (folder := local_folder(table)) is not None:
+        for version in range(first, table.version() + 1):
+            verify_files(folder, dict.fromkeys(files_written(folder / commit_file(version))))
 
 
 def find_after(pinned: Pinned, column: str, moment: datetime) -> pa.Table:
@@ -188,12 +197,11 @@ def _scan(
     """
     with _left_to_spark(pinned) as table:
         files = files_within(table, within) if null is None else files_with_null(table, null)
-        where = arrow_files(pinned.table.lake.settings, pinned.table.path)
-        if rare is not None and (fewer := KEPT_KEYS.files_with(table, files, rare, filesystem=where)) is not None:
+        if rare is not None and (fewer := KEPT_KEYS.files_with(table, files, rare)) is not None:
             files = fewer
         if bytes_of(files) > (at_most or READ_BYTES):
             raise LeftToSparkError("the rows can be in many files")
-        dataset = dataset_of(table, files, filesystem=where)
+        dataset = dataset_of(table, files)
         scan = dataset.scanner(columns=list(columns), filter=condition, batch_size=2**15, batch_readahead=4)
         return _few_of(scan.to_batches(), scan.projected_schema)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
@@ -16,10 +16,18 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from pulsar_lakehouse.arrow import Expression, FileSystemDataset, Scanner
+from pulsar_lakehouse.arrow import (
+    Expression,
+    FileSystemDataset,
+    ParquetFileFormat,
+    ParquetFragmentScanOptions,
+    Scanner,
+)
 from pulsar_lakehouse.errors import LakehouseError
+from pulsar_lakehouse.limits import VERIFIED_BYTES
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import folder, has_tables, table_options
+from pulsar_lakehouse.tables.checksums import local_folder, verify
 from pulsar_lakehouse.tables.masking import masked_batch, nullable
 
 LAYERS = ("bronze", "silver", "gold", "quarantine", "quality")
@@ -29,6 +37,11 @@ MOST_ROWS = 2**30
 OF_DELTA_RS = "-c000."
 """In the names of files that delta-rs writes; Spark's have a dot instead of the hyphen."""
 """More than a row group has."""
+
+VERIFIED = ParquetFileFormat(
+    default_fragment_scan_options=ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
+)
+"""Parquet whose pages are verified if they have checksums: Spark writes these, delta-rs does not."""
 
 Ranges = Mapping[str, tuple[Any, Any]]
 """By column, its lowest and highest value: integers, dates, times or texts. None is an open end above."""
@@ -93,8 +106,11 @@ class _Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no type
 
     masked: Collection[str] = ()
     """The columns that are masked in all that it gives: also a condition sees only the mask."""
+    verify: Callable[[], None] | None = None
 
     def scanner(self, **options: Any) -> Scanner:
+        if self.verify is not None:
+            self.verify()
         given = {"batch_size": MOST_ROWS, "batch_readahead": 1} | options
         condition = given.get("filter")
         if not self.masked and (condition is None or not self._has_views):
@@ -124,29 +140,30 @@ def files_of(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def dataset_of(
-    table: DeltaTable, files: pa.Table | None = None, *, masked: Collection[str] = (), **options: Any
-) -> FileSystemDataset:
-    """A table for Arrow and DuckDB, or some of its files. `options` are those of deltalake.
+def dataset_of(table: DeltaTable, files: pa.Table | None = None, *, masked: Collection[str] = ()) -> FileSystemDataset:
+    """A table for Arrow and DuckDB, or some of its files. Reading it raises DamagedError if one is damaged.
 
     The columns that are `masked`, and fields of structs such as `user.email`, are so in all that is read of it.
 
     deltalake itself also tells them the bounds of columns. Where a file has none for a column, as Spark writes none for
     booleans, it says NULL, by which they would skip the file. And it fails for dates that Python does not have.
     """
-    empty = table.to_pyarrow_dataset(file_pruning_predicate="false", **options)
-    rows = (files_of(table) if files is None else files).to_batches()
+    files = files_of(table) if files is None else files
+    # One in Python can hang: who drops a scan waits for threads that still want to read.
+    where = SubTreeFileSystem(str(held), LocalFileSystem()) if (held := local_folder(table)) is not None else None
+    empty = table.to_pyarrow_dataset(file_pruning_predicate="false", filesystem=where)
     partitions = [(name, f"partition.{name}") for name in table.metadata().partition_columns]
     fragments = [
-        empty.format.make_fragment(
+        VERIFIED.make_fragment(
             unquote(path.as_py()),  # a log has paths as URIs
             empty.filesystem,
             reduce(Expression.__and__, (_is(name, batch[held][row]) for name, held in partitions), pc.scalar(True)),
         )
-        for batch in rows
+        for batch in files.to_batches()
         for row, path in enumerate(batch["path"])
     ]
-    made = _Unsliced(fragments, empty.schema, empty.format, empty.filesystem)
+    made = _Unsliced(fragments, empty.schema, VERIFIED, empty.filesystem)
+    made.verify = partial(verify, table, files) if bytes_of(files) <= VERIFIED_BYTES else None
     made.masked = masked
     return made
 

@@ -20,6 +20,10 @@ from pulsar_lakehouse.tables.declared import commit_file
 from pulsar_lakehouse.tables.lake import Lake
 from tests.bronze.broker_topics import Topics
 from tests.bronze.test_landing import EVENTS
+from tests.model.explorer import worlds_after
+from tests.model.protocol import Scope
+from tests.model.recorded import shown, steps_of_landing
+from tests.model.test_model import model_of
 
 TABLE = EVENTS.bronze_table
 
@@ -88,6 +92,10 @@ def test_it_and_the_stream_go_on_after_each_other(lake: Home, capsys: pytest.Cap
     assert lake.payloads() == [b"0", b"1", b"2", b"3", b"4"]
     assert lake.checkpoint("offsets") == lake.checkpoint("commits") == [0, 1, 2, 3]
     assert "the checkpoint" not in capsys.readouterr().err
+    steps = steps_of_landing(lake.settings, TABLE)
+    assert steps == ["writes offsets", "commits to bronze", "writes commits"] * 4
+    scope = Scope(messages=4, writers=("A",), commands=("land",), has_engine=False)
+    assert worlds_after(model_of(scope), steps, shows=shown)
 
 
 def test_it_begins_what_the_stream_goes_on_with(

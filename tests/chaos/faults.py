@@ -9,6 +9,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -22,12 +23,19 @@ from deltalake import DeltaTable
 
 from pulsar_lakehouse.engine import control
 from pulsar_lakehouse.errors import BrokerError, QualityError
+from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.jobs.snapshots import named
 from pulsar_lakehouse.local import broker
+from pulsar_lakehouse.pulsar.topic_admin import create_published
+from pulsar_lakehouse.tables.stored import stored_table
 from tests.chaos.erasures import check_erased, erased
 from tests.chaos.losses import check_accepted, check_refused, lose
+from tests.chaos.readers import TABLES, Reader, Readers, by_delta_rs
 from tests.chaos.waves import Sent
 from tests.chaos.world import BUSY, NotSurvivedError, World, ignoring_gone
 from tests.hostile import CORPUS
+from tests.oracle import Position
+from tests.published import gold, seen, sent
 from tests.shop import ENRICHMENTS
 
 Fault = Callable[[World], None]
@@ -46,6 +54,10 @@ DERIVED = (
 )
 """Tables that can be rebuilt from others."""
 MOST_PARTITIONS = 6
+GOLD = ENRICHMENTS[0].gold_table
+REVENUE = "SELECT category, window_start, orders, revenue FROM gold.revenue_by_hour"
+REVENUE_OF_GOLD = f"""SELECT coalesce(item.category, 'none'), date_trunc('hour', created_at), count(*),
+    sum(try_cast(price AS DECIMAL(18, 2))) FROM {GOLD} GROUP BY 1, 2"""
 
 
 # Processes that are killed
@@ -187,9 +199,9 @@ def _lent(world: World) -> Iterator[tuple[psutil.Process, psutil.Process]]:
 
 
 def _engine(world: World, owner: psutil.Process) -> dict[str, Any] | None:
-    """What the engine says of itself, once it has lent its Spark to the owner, which may also have ended."""
+    """What the engine says of itself, once it has lent its Spark for the owner, which may also have ended."""
     found = control.state(world.settings)
-    is_lent = found is not None and found["borrower"] is not None and found["borrower"]["pid"] == owner.pid
+    is_lent = found is not None and found["borrower"] is not None
     return found if is_lent or owner.status() == psutil.STATUS_ZOMBIE else None
 
 
@@ -322,12 +334,80 @@ def second_writer(world: World) -> None:
 
 
 def steps_of_others(world: World) -> None:
-    """Run commands that need tables which another process is writing: each ends with exit code 75."""
+    """Run commands that write tables which another process is writing: each ends with exit code 75."""
     world.jvm()
     world.send(0.5)
-    for words in (["land"], ["merge", "users"], ["enrich"], ["purge"], ["validate"], ["reconcile"]):
+    steps = (["land"], ["merge", "users"], ["enrich"], ["rebuild", "silver.users", "--approve"])
+    for words in world.draw.sample(steps, 2):
         world.command(*words, codes=(BUSY,))
     world.send(0.5)
+
+
+def checked_while_it_runs(world: World) -> None:
+    """Reconcile, validate or purge between two rounds. Such messages may break rules; the tables stay as they are."""
+    world.jvm()
+    world.send(0.5)
+    command, also = world.draw.choice((("reconcile", 0), ("validate", QualityError.exit_code), ("purge", 0)))
+    world.command(command, codes=(0, also))
+    world.send(0.5)
+
+
+def step_killed(world: World) -> None:
+    """Kill a step in a process of its own, which is what a task of Airflow starts. Then go on without it."""
+    world.stop()
+    world.send()
+    step = world.draw.choice((["land"], ["merge"], ["enrich"], ["run"]))
+    world.kill_command(*step, once=lambda: True, within=15)
+    world.send(0.3)
+
+
+def published_and_killed(world: World) -> None:
+    """Kill `lakehouse publish` midway, and publish again: a consumer sees gold.
+
+    If gold was made again since, its topic is deleted first, as docs/backfill.md says.
+    """
+    topic, gold_id = "enriched_orders", str(stored_table(world.settings, GOLD).metadata().id)
+    if world.published not in ("", gold_id):
+        world.admin("DELETE", f"{topic}/partitions?force=true")
+    world.published = gold_id
+    create_published([topic], world.endpoint, world.settings)
+    world.send()
+    world.kill_command("publish", once=lambda: True, within=15)
+    world.await_agreement()
+    world.command("publish")
+    if seen(sent(world.settings, world.endpoint, topic)) != gold(world.settings):
+        raise NotSurvivedError("a consumer of the published topic does not see gold")
+
+
+def refreshed_and_killed(world: World) -> None:
+    """Kill `lakehouse refresh` midway, and refresh again: the revenue is that of gold."""
+    world.send()
+    world.kill_command("refresh", "revenue_by_hour", once=lambda: True, within=15)
+    world.await_agreement()
+    world.command("refresh", "revenue_by_hour")
+    held, should = (Counter(query(world.settings, sql).fetchall()) for sql in (REVENUE, REVENUE_OF_GOLD))
+    if held != should:
+        raise NotSurvivedError(f"gold.revenue_by_hour has {held - should}, but should have {should - held}")
+
+
+def killed_beside_the_endpoint(world: World) -> None:
+    """Kill the product while the SQL endpoint is asked, and then the endpoint."""
+    world.run()
+    with world.served() as read:
+        readers = Readers(world.settings, [Reader("the SQL endpoint", read, pause=1)])
+        readers.start()
+        try:
+            world.send()
+            _pause(world, 3)
+            world.kill()
+            world.send(0.5)
+            world.await_agreement()
+            world.wait_for(lambda: readers.readers[0].readings + len(readers.readers[0].failures) > 1)
+        finally:
+            readers.stop()
+        readers.judge(gone=world.gone)
+        if (held := read()) != by_delta_rs(world.settings)():
+            raise NotSurvivedError(f"the SQL endpoint shows other rows: {[len(rows) for rows in held.values()]}")
 
 
 def maintained_while_it_runs(world: World) -> None:
@@ -347,13 +427,6 @@ def maintained_while_stopped(world: World) -> None:
     world.send()
 
 
-def purged(world: World) -> None:
-    world.stop()
-    world.send(0.5)
-    world.command("purge")
-    world.send(0.5)
-
-
 def backfilled(world: World) -> None:
     """Backfill some days, or the orders of a user, while the product runs."""
     world.send(0.5)
@@ -364,8 +437,10 @@ def backfilled(world: World) -> None:
 
 
 def rebuilt(world: World) -> None:
+    """Make state or gold again from bronze, which no run may write meanwhile."""
     world.send(0.5)
-    world.command("rebuild", ENRICHMENTS[0].gold_table, "--approve")
+    world.stop()
+    world.command("rebuild", world.draw.choice(("silver.items", GOLD)), "--approve")
     world.send(0.5)
 
 
@@ -376,17 +451,11 @@ def released(world: World) -> None:
     world.send(0.5)
 
 
-def validated(world: World) -> None:
-    """Validate the tables. Such messages may break rules; the tables stay as they are."""
-    world.stop()
-    world.send()
-    world.command("validate", codes=(0, QualityError.exit_code))
-
-
 def snapshot_taken(world: World) -> None:
     """Take a snapshot while the product runs, and drop it, with changes before, between and after."""
     world.send(0.5)
     name = _snapshot(world)
+    _check_snapshot(world, name)
     world.send(0.5)
     world.command("snapshot", "drop", name)
     world.send(0.5)
@@ -398,7 +467,7 @@ def restored_and_killed(world: World) -> None:
     world.send()
     world.await_agreement()
     world.stop()
-    began = Path(world.settings.checkpoint_path(ENRICHMENTS[0].gold_table))
+    began = Path(world.settings.checkpoint_path(GOLD))
     world.kill_command("snapshot", "restore", name, once=lambda: not began.exists(), within=8)
     if world.draw.random() < 0.5:
         world.command("snapshot", "restore", name)
@@ -535,13 +604,16 @@ FAULTS: tuple[Fault, ...] = (
     disk_full,
     second_writer,
     steps_of_others,
+    checked_while_it_runs,
+    step_killed,
+    published_and_killed,
+    refreshed_and_killed,
+    killed_beside_the_endpoint,
     maintained_while_it_runs,
     maintained_while_stopped,
-    purged,
     backfilled,
     rebuilt,
     released,
-    validated,
     snapshot_taken,
     restored_and_killed,
     forgotten_and_killed,
@@ -557,6 +629,17 @@ FAULTS: tuple[Fault, ...] = (
     topic_recreated_while_stopped,
     topic_recreated_while_it_runs,
 )
+
+
+DAMAGING = (
+    table_lost,
+    table_half_made,
+    last_commit_torn,
+    maintained_while_stopped,
+    restored_and_killed,
+    forgotten_and_killed,
+)
+"""Faults that damage tables, or take away their history: what readers see meanwhile is not judged."""
 
 
 def drawn(draw: random.Random) -> Iterator[Fault]:
@@ -589,6 +672,21 @@ def _snapshot(world: World) -> str:
     name = f"at-{time.monotonic_ns()}"
     world.command("snapshot", "create", name)
     return name
+
+
+def _check_snapshot(world: World, name: str) -> None:
+    """In a snapshot, which is taken between two rounds, each order that had landed is in exactly one table."""
+    versions = {table: kept.version for table, kept in named(world.settings, name).tables.items()}
+
+    def positions(table: str, *columns: str) -> Counter[Position]:
+        rows = stored_table(world.settings, table, versions[table]).to_pyarrow_table(columns=list(columns)).to_pylist()
+        return Counter(Position(**row.get("position", row)) for row in rows if row.pop("topic", "orders") == "orders")
+
+    placed = sum((positions(table, "position") for table in TABLES if table in versions), Counter[Position]())
+    if "quarantine.malformed" in versions:
+        placed += positions("quarantine.malformed", "topic", "position")
+    if (landed := positions("bronze.orders", *Position._fields)) != placed:
+        raise NotSurvivedError(f"{name} has orders in no table, {landed - placed}, or in two, {placed - landed}")
 
 
 @contextmanager

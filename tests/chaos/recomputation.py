@@ -23,28 +23,28 @@ UNREADABLE = (DeltaError, TableNotFoundError, OSError)
 
 class Recomputation:
     def __init__(self, sent: Sequence[Message]) -> None:
-        self._sent = sent
         self._oracle = Oracle().run(sent)
-        self._tables = expected(self._oracle)
         self._users = {_text(_state(row)) for row in self._oracle.history("users")}
         self._orders = {Position(**row["position"]): row for row in [*self._oracle.gold, *self._oracle.waiting]}
+        should = expected(self._oracle)
+        should["gold"] = [self._any_version(row) for row in should["gold"]]
+        should["waiting"] = [_without_reasons(row) for row in should["waiting"]]
+        self._landed, self._tables = _texts(sent), {name: _texts(rows) for name, rows in should.items()}
 
     def differences(self, settings: Settings) -> list[str]:
         """How the tables differ, in a line for each table that does. Reads them without Spark."""
         try:
-            if landed := _differ(_texts(self._sent), _texts(messages(settings))):
+            if landed := _differ(self._landed, _texts(messages(settings))):
                 return [f"bronze: {landed}"]
-            held, should = tables(settings), dict(self._tables)
+            held = tables(settings)
         except UNREADABLE as error:
             return [f"can't be read: {error}"]
-        should["gold"] = [self._any_version(row) for row in should["gold"]]
         held["gold"] = [self._any_version(row) for row in held["gold"]]
-        should["waiting"] = [_without_reasons(row) for row in should["waiting"]]
         held["waiting"] = [self._true_reasons(row) for row in held["waiting"]]
         return [
             f"{name}: {difference}"
-            for name, rows in should.items()
-            if (difference := _differ(_texts(rows), _texts(held[name])))
+            for name, rows in self._tables.items()
+            if (difference := _differ(rows, _texts(held[name])))
         ]
 
     def _any_version(self, row: Row) -> Row:

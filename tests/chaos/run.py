@@ -20,7 +20,7 @@ from rich.table import Table
 
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.settings import Settings, load_settings
-from tests.chaos.faults import Fault, disk_full, drawn
+from tests.chaos.faults import DAMAGING, Fault, disk_full, drawn
 from tests.chaos.hostility import send_hostile_messages
 from tests.chaos.world import NotSurvivedError, World
 
@@ -116,8 +116,10 @@ def begin(home: Path, draw: random.Random) -> World:
     try:
         world.start_broker()
         world.send()
+        world.command("run")  # one that ends well leaves an archive of classes, with which others start sooner
         world.run()
         world.await_agreement()
+        world.readers.start()
     except BaseException:
         end(world)
         raise
@@ -129,7 +131,7 @@ def end(world: World, *, keep: Path | None = None) -> None:
     home = world.settings.home
     if keep is not None:
         shutil.rmtree(keep, ignore_errors=True)
-        shutil.copytree(home, keep, ignore=shutil.ignore_patterns("filler", "spark"))
+        shutil.copytree(home, keep, ignore=shutil.ignore_patterns("filler", "spark", "engine"))
     subprocess.run(["umount", "--lazy", home / "disk"], capture_output=True, check=False)
     shutil.rmtree(home, ignore_errors=True)
 
@@ -141,6 +143,10 @@ def suffer(world: World, fault: Fault, number: int) -> Outcome:
     try:
         fault(world)
         world.await_agreement()
+        if fault in DAMAGING:
+            world.readers.forget()
+        else:
+            world.readers.judge(gone=world.gone)
         if number % RECONCILED == 0:
             world.reconcile()
             world.await_agreement()

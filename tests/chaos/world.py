@@ -6,6 +6,7 @@ The world also remembers what the topics have held, as read by Pulsar's own read
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -20,16 +21,17 @@ import psutil
 import pulsar
 
 from pulsar_lakehouse.contracts.topics import Topic
-from pulsar_lakehouse.errors import BusyError, PermanentError
+from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.local.processes import begun_by, end, read_state
 from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, connect
 from pulsar_lakehouse.pulsar.topic_admin import create_topics
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.session import SHORT_RUN
-from tests.chaos.recomputation import Recomputation
+from tests.chaos.readers import Read, Reader, Readers, by_delta_rs, by_endpoint, by_query
+from tests.chaos.recomputation import UNREADABLE, Recomputation
 from tests.chaos.waves import Sent, Waves
-from tests.lake import environment
+from tests.lake import environment, versions
 from tests.oracle import LAST_TIME, Message, Position, moment
 from tests.shop import TOPICS
 
@@ -41,6 +43,7 @@ AT_MOST = 1800.0
 KEPT = {"retentionTimeInMinutes": 600, "retentionSizeInMB": -1}
 """Retention with which orders can be read from their topic after they have landed, even if the broker is killed."""
 NOT_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+USER, PASSWORD = "ada", "lovelace-1815"
 BUSY, ENDED_BY_US = BusyError.exit_code, 130
 
 
@@ -76,11 +79,23 @@ class World:
     """How often `lakehouse run` was restarted because it had ended."""
     told: list[str] = field(default_factory=list)
     """The exit code and the last line of each run that ended by itself."""
+    published: str = ""
+    """The id of the gold table that was published last."""
+    readers: Readers = field(init=False)
+    """They read as long as the world goes on, once they were started."""
     _process: subprocess.Popen[bytes] | None = None
     _waves: Waves = field(init=False)
 
     def __post_init__(self) -> None:
         self._waves = Waves(self.draw)
+        delta_rs = Reader("delta-rs", by_delta_rs(self.settings), pause=1)
+        sql = Reader("lakehouse sql", by_query(self.settings), pause=1, is_of_a_moment=True)
+        self.readers = Readers(self.settings, [delta_rs, sql])
+
+    @property
+    def gone(self) -> set[Position]:
+        """The orders that were erased on purpose."""
+        return {position for topic, position in self.erased if topic == "orders"}
 
     # The broker and its topics
 
@@ -194,6 +209,7 @@ class World:
             "LAKEHOUSE_SPARK__CONF": json.dumps(self.spark),
             "LAKEHOUSE_RUN__RETRY_DELAY": "1",
             "LAKEHOUSE_RUN__BROKER_TIMEOUT": "30",
+            "LAKEHOUSE_SERVE": json.dumps({"users": {USER: PASSWORD}}),
         }
         return {**os.environ, **environment(self.settings, **more)}
 
@@ -239,6 +255,18 @@ class World:
         with ignoring_gone():
             end([process, *process.children(recursive=True)], 60, by=signal.SIGKILL)
         process.wait(60)
+
+    @contextmanager
+    def served(self) -> Iterator[Read]:
+        """The SQL endpoint during the block, after which it is killed."""
+        with self.begun("serve") as process:
+            log = self.settings.home / "killed.log"
+            url = self.wait_for(lambda: re.search(r"SQL is served at .*:(\d+)", log.read_text()))
+            try:
+                yield by_endpoint(self.settings, int(url[1]), USER, PASSWORD)
+            finally:
+                with ignoring_gone():
+                    end(process.children(recursive=True), 60, by=signal.SIGKILL)
 
     @property
     def log(self) -> Path:
@@ -363,8 +391,20 @@ class World:
                 raise NotSurvivedError(
                     f"after {now - started:.0f} s: {'; '.join(differences)}. Runs have ended with: {last}"
                 )
+            self._await_commit()
+
+    def _await_commit(self) -> None:
+        """Wait until a table has another version, but at most some seconds: to look costs less than to compare."""
+        before, until = self._versions(), time.monotonic() + 5
+        while time.monotonic() < until and self._versions() == before:
             self.tend()
-            time.sleep(1)
+            time.sleep(0.2)
+
+    def _versions(self) -> Mapping[str, int] | None:
+        try:
+            return versions(self.settings)
+        except (LakehouseError, *UNREADABLE):
+            return None
 
     def wait_for(self, condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
         """Wait until the condition is true; returns its value. Raises NotSurvivedError after `seconds`."""
@@ -376,11 +416,11 @@ class World:
         return found
 
     def reconcile(self) -> None:
-        """Run the product's own reconciliation. It needs the leases, so `lakehouse run` is stopped first."""
-        self.stop()
+        """Run the product's own reconciliation, between two rounds of `lakehouse run`."""
         self.command("reconcile")
 
     def close(self) -> None:
+        self.readers.stop()
         self.kill()
         broker.stop(self.settings)
 

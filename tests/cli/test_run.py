@@ -19,7 +19,7 @@ from pulsar_lakehouse.pulsar.produce import produce
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
 from tests.cli.outcome import Command
-from tests.lake import environment, own_topics
+from tests.lake import environment, own_home, own_topics
 from tests.shop import SQL_TABLES, TOPICS, WRITTEN
 
 WORKLOAD = Workload(users=20, orders=200, late_users=0.3)
@@ -89,6 +89,18 @@ def test_the_second_of_two_runs_names_the_first(lakehouse: Command, project: Set
     assert done.code == 75
     assert done.line.startswith("lakehouse: bronze.items is being written by pid ")
     assert done.line.endswith("UTC): wait until it ends, or stop it")
+
+
+@pytest.mark.parametrize("table", ["silver.users", "gold.enriched_orders"])
+def test_a_rebuild_between_two_rounds_is_refused_as_the_run_has_the_old_declarations(
+    lakehouse: Command, settings: Settings, tmp_path: Path, table: str
+) -> None:
+    project = own_home(settings, tmp_path)
+    with write_lease(project, WRITTEN, command="run --every 2s", kind="rounds") as lease, lease.lent():
+        done = lakehouse("rebuild", table, "--approve", **environment(project))
+    assert done.code == 75
+    assert "is being written by pid " in done.line
+    assert "(`lakehouse run --every 2s`" in done.line
 
 
 def test_a_run_of_nothing(lakehouse: Command, spark: SparkSession, project: Settings) -> None:

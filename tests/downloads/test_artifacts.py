@@ -1,3 +1,4 @@
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -57,6 +58,19 @@ def test_a_failed_download_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     download = Download(name="delta", title="Delta Lake", files={})
     with pytest.raises(LakehouseError, match=r"^could not download Delta Lake .+: .+$"):
         artifacts._fetch(download, tmp_path / "delta")
+
+
+def test_a_server_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "SILENT_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}/delta.jar"
+        (tmp_path / "list.xml").write_text(f"""<ivy-module version="2.0">
+            <info organisation="lakehouse" module="artifacts"/><configurations><conf name="delta"/></configurations>
+            <dependencies><dependency org="io.delta" name="delta" rev="1" conf="delta->default">
+            <artifact name="delta" type="jar" url="{url}"/></dependency></dependencies></ivy-module>""")
+        download = Download(name="delta", title="Delta Lake", files={}, listed=tmp_path / "list.xml")
+        with pytest.raises(LakehouseError, match=r"^could not download Delta Lake .+timed out"):
+            artifacts._fetch(download, tmp_path / "delta")
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:

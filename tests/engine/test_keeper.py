@@ -3,6 +3,8 @@
 import fcntl
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ import pytest
 from pulsar_lakehouse.engine import borrowing, control
 from pulsar_lakehouse.engine.borrowing import Loan, borrow
 from pulsar_lakehouse.engine.launch import EndedError
+from pulsar_lakehouse.engine.wire import receive, send_files
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.progress import wait_until
 from pulsar_lakehouse.settings import Engine, Settings
@@ -164,6 +167,31 @@ def test_a_lease_is_held_by_the_jvm_when_owner_and_engine_are_killed(home: Setti
     assert wait_until(lambda: is_free(owner.lease), "", 10)
     assert not is_alive(owner.jvm)
     assert control.start(home)  # what was killed is in nobody's way
+
+
+def test_leases_are_free_once_it_is_given_back_though_the_engine_is_killed(home: Settings, folder: Path) -> None:
+    lease = folder.parent / "lease"
+    with lease.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        loan = borrow(folder, wanted(folder), [file.fileno()])
+    assert loan is not None
+    os.kill(keeper_of(home), signal.SIGKILL)
+    loan.give_back(is_well=True)
+    assert (is_free(lease), is_alive(loan.pid)) == (True, False)
+
+
+def test_a_lease_of_an_owner_that_is_killed_while_it_sends_is_free(tmp_path: Path) -> None:
+    """More files than one message takes are sent in several."""
+    ours, theirs = socket.socketpair()
+    with (tmp_path / "lease").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        text = b"[{}, 2]"
+        ours.sendall(struct.pack("!i", len(text)) + text)
+        send_files(ours, [file.fileno()])
+    ours.close()
+    with theirs, pytest.raises(ConnectionResetError):
+        receive(theirs)
+    assert is_free(tmp_path / "lease")
 
 
 def test_an_engine_that_is_frozen_is_not_waited_for(

@@ -21,7 +21,7 @@ from rich.console import Console
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.spark.session import SHORT_RUN, start_spark, stop_spark
-from tests.failing_writes.run import Outcome, World, drawn, drawn_commands
+from tests.failing_writes.run import Outcome, World, drawn, drawn_commands, drawn_power_cuts
 from tests.failing_writes.scenario import STEPS
 from tests.failing_writes.shim import NO_COMPILER, Shim, has_compiler
 
@@ -32,6 +32,7 @@ def failing_writes(
     seed: Annotated[int, typer.Option(help="The same seed gives the same failures.")] = 1,
     times: Annotated[int, typer.Option(min=0, help="How many steps fail.")] = 300,
     commands: Annotated[int, typer.Option(min=0, help="How many commands fail, each with a JVM of its own.")] = 0,
+    power_cuts: Annotated[bool, typer.Option(help="Lose the power instead.")] = False,
     only: Annotated[str, typer.Option(help="Only steps whose name contains this regular expression.")] = "",
     minutes: Annotated[float, typer.Option(help="No step begins later than that.")] = 600,
 ) -> None:
@@ -50,7 +51,8 @@ def failing_writes(
                 CONSOLE.print(f"{name}: {sum(counts.values())} calls, {counts}")
             CONSOLE.print(f"{sum(sum(each.values()) for each in world.counts.values())} calls in all")
             draw, outcomes = random.Random(seed), list[Outcome]()
-            trials = [*islice(drawn(draw, world.counts), times), *islice(drawn_commands(draw, world.counts), commands)]
+            steps = drawn_power_cuts if power_cuts else drawn
+            trials = [*islice(steps(draw, world.counts), times), *islice(drawn_commands(draw, world.counts), commands)]
             for number, trial in enumerate(trials, 1):
                 if time.monotonic() - began > minutes * 60:
                     break

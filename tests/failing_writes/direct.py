@@ -1,10 +1,14 @@
 """Lets each call fail, in each way, with which a table, a record or a lease is written without Spark.
 
-It is run with the shim, prints how many times something failed, and raises AssertionError if it was not survived.
+It is run with the shim, prints how many times something failed, and raises AssertionError if it was not survived. With
+a number, the power is lost so many times at each call instead.
 """
 
+import random
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import product
 
@@ -15,12 +19,14 @@ from pulsar_lakehouse.jobs import snapshots
 from pulsar_lakehouse.jobs.snapshots import Snapshot
 from pulsar_lakehouse.leases.homes import home_id
 from pulsar_lakehouse.leases.leases import write_lease
+from pulsar_lakehouse.power_cuts import remove_torn_commits
 from pulsar_lakehouse.records import StepRecord, keep_step, step_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import warehouse_id
 from pulsar_lakehouse.tables import direct
 from pulsar_lakehouse.tables.direct import Merge
 from pulsar_lakehouse.tables.stored import is_stored, stored_table
+from tests.failing_writes.power_cut import make_disk, names_in
 from tests.failing_writes.shim import Failure, Shim
 
 NAME, STREAM = "silver.boats", "a stream"
@@ -117,6 +123,34 @@ def fail_everywhere(shim: Shim) -> int:
     return failed
 
 
+def lose_power_everywhere(shim: Shim, times: int, draw: random.Random) -> int:
+    """Returns how many times power was lost. What a step has done by its end must be there without doing it again."""
+    lost = 0
+    for name, (before, do) in STEPS.items():
+        made = Settings(home=shim.under / name)
+        made.home.mkdir()
+        for step in before:
+            step(made)
+        whole, calls = done_once(shim, copied(made), do)
+        for at in range(1, calls + 2):
+            own = copied(made)
+            held = names_in(own.home)
+            with shim.failing(Failure.CRASH, at, notes=True), suppress(Exception):
+                do(own)
+            for number in range(times):
+                cut = Settings(home=shim.under / f"cut-{number}")
+                make_disk(shim, own.home, held, cut.home, draw)
+                remove_torn_commits(cut)
+                if at > calls:
+                    assert rows_of(cut) == whole, name
+                do(cut)
+                assert rows_of(cut) == whole, (name, at, shim.failed)
+                lost += 1
+                shutil.rmtree(cut.home)
+            shutil.rmtree(own.home)
+    return lost
+
+
 def copied(made: Settings) -> Settings:
     return Settings(home=shutil.copytree(made.home, made.home.with_name("home"), dirs_exist_ok=True))
 
@@ -131,4 +165,5 @@ def done_once(shim: Shim, own: Settings, do: Step) -> tuple[list[tuple[int, str]
 
 
 if __name__ == "__main__":
-    print(fail_everywhere(Shim.of_this_process()))  # noqa: T201
+    shim = Shim.of_this_process()
+    print(lose_power_everywhere(shim, int(sys.argv[1]), random.Random(1)) if sys.argv[1:] else fail_everywhere(shim))  # noqa: T201

@@ -22,10 +22,12 @@ from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.errors import LakehouseError
 from pulsar_lakehouse.leases.leases import write_lease
+from pulsar_lakehouse.power_cuts import remove_torn_commits
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
 from pulsar_lakehouse.tables.lake import Lake
 from tests.chaos.recomputation import _text
+from tests.failing_writes.power_cut import Names, make_disk, names_in
 from tests.failing_writes.scenario import STEPS, Step
 from tests.failing_writes.shim import Failure, Shim
 from tests.lake import environment, messages, own_home, read, tables
@@ -58,6 +60,8 @@ class Trial:
     retries: int = 0
     """Of a stream within the run."""
     as_command: bool = False
+    power_cut: int | None = None
+    """If a crash is one of the whole machine: what its disk holds then is drawn from this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +109,19 @@ class World:
         wrong = ""
         try:
             for fault in trial.faults:
+                before = names_in(own.home)
                 lines.append(fail(trial, own, fault))
                 calls.append(self.shim.failed.replace(str(own.home), ""))
-                if fault.failure == Failure.CRASH or fault.crash_after:  # a new process has seen nothing of it
+                if trial.power_cut is not None:
+                    own = self._without_power(own, before, random.Random(trial.power_cut))
+                    if not self.shim.failed:  # the step was done
+                        wrong = differing(self._whole[trial.step], rows_of(own))
+                elif fault.failure == Failure.CRASH or fault.crash_after:  # a new process has seen nothing of it
                     own = self._moved(own)
             if trial.as_command:
                 self._command(trial.step, own)
             self._do(STEPS[trial.step], own)
-            wrong = differing(self._whole[trial.step], rows_of(own))
+            wrong = wrong or differing(self._whole[trial.step], rows_of(own))
         except Exception:
             wrong = traceback.format_exc()
         if not wrong:
@@ -125,7 +134,7 @@ class World:
     def _fail(self, trial: Trial, own: Settings, fault: Fault) -> str:
         """Returns what a command would say."""
         run = own.run.model_copy(update={"retries": trial.retries})
-        with self.shim.failing(*fault):
+        with self.shim.failing(*fault, notes=trial.power_cut is not None):
             try:
                 self._do(STEPS[trial.step], own.model_copy(update={"run": run}))
             except Exception as error:
@@ -133,7 +142,7 @@ class World:
         return ""
 
     def _fail_command(self, trial: Trial, own: Settings, fault: Fault) -> str:
-        with self.shim.failing(*fault):
+        with self.shim.failing(*fault, notes=trial.power_cut is not None):
             done = self._started(trial.step, own)
         shown = done.stderr.strip().splitlines() or [""]
         if "Traceback" in done.stdout + done.stderr:
@@ -152,6 +161,13 @@ class World:
     def _do(self, step: Step, own: Settings) -> None:
         with write_lease(own, WRITTEN) if step.holds_leases else nullcontext():
             step.do(Lake(self.spark, own))
+
+    def _without_power(self, own: Settings, before: Names, draw: random.Random) -> Settings:
+        left = own_home(self.settings, self._new_home())
+        make_disk(self.shim, own.home, before, left.home, draw)
+        shutil.rmtree(own.home)
+        remove_torn_commits(left)
+        return left
 
     def _new_home(self) -> Path:
         home = self.shim.under / f"home-{next(self._numbers)}"
@@ -198,6 +214,15 @@ def drawn(draw: random.Random, counts: Counts) -> Iterator[Trial]:
             while draw.random() < 1 / 3:
                 faults.append(_fault(draw, calls))
             yield Trial(step=name, faults=faults, retries=draw.randint(0, 1))
+
+
+def drawn_power_cuts(draw: random.Random, counts: Counts) -> Iterator[Trial]:
+    """Steps in which the power is lost, without an end; a tenth of them at their end."""
+    while True:
+        for name in draw.sample([*counts], len(counts)):
+            calls = sum(counts[name].values())
+            at = calls * 2 if draw.random() < 0.1 else draw.randint(1, calls)
+            yield Trial(step=name, faults=[Fault(Failure.CRASH, at)], power_cut=draw.getrandbits(32))
 
 
 def _fault(draw: random.Random, calls: int) -> Fault:

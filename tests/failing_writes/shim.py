@@ -34,6 +34,7 @@ class _Control(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("on", "failure", "at", "crash_after", "calls", "failed", "crash_at")),
+        *((name, ctypes.c_int64) for name in ("notes", "moment")),
         ("kinds", ctypes.c_int64 * len(CALLS)),
         ("what", ctypes.c_char * 1024),
     )
@@ -50,6 +51,7 @@ class Shim:
         file = folder / "control"
         if not file.exists():
             file.write_bytes(bytes(ctypes.sizeof(_Control)))
+        self.notes, self.kept = file.with_suffix(".calls"), file.with_suffix(".kept")
         with file.open("r+b") as opened:
             self._control = _Control.from_buffer(mmap.mmap(opened.fileno(), 0))
         self.environment = {
@@ -64,14 +66,22 @@ class Shim:
         return cls(Path(os.environ["FAILING_WRITES"]).parent, Path(os.environ["FAILING_WRITES_UNDER"]))
 
     @contextmanager
-    def failing(self, failure: Failure = Failure.NONE, at: int = 0, crash_after: int = 0) -> Iterator[None]:
+    def failing(
+        self, failure: Failure = Failure.NONE, at: int = 0, crash_after: int = 0, *, notes: bool = False
+    ) -> Iterator[None]:
         """In the block, calls are counted from 1 on, and the one `at` fails, or the next one that can fail so.
 
-        With `crash_after`, there is a crash so many calls later: while the failure is handled.
+        With `crash_after`, there is a crash so many calls later: while the failure is handled. With `notes`, calls are
+        noted in `notes`, and what they remove is in `kept`.
         """
         control = self._control
+        if notes:
+            shutil.rmtree(self.kept, ignore_errors=True)
+            self.kept.mkdir()
+            self.notes.write_text("")
         ctypes.memset(ctypes.addressof(control), 0, ctypes.sizeof(control))
-        control.failure, control.at, control.crash_after, control.on = failure, at, crash_after, 1
+        control.failure, control.at, control.crash_after = failure, at, crash_after
+        control.notes, control.on = notes, 1
         try:
             yield
         finally:

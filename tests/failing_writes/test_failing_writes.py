@@ -91,6 +91,15 @@ def test_each_call_without_spark_may_fail(tmp_path: Path) -> None:
     assert int(done.stdout) > 500
 
 
+def test_power_may_be_lost_at_each_call_without_spark(tmp_path: Path) -> None:
+    (tmp_path / "under").mkdir()
+    shim = Shim(tmp_path, tmp_path / "under")
+    command = [sys.executable, "-m", f"{__package__}.direct", "1"]
+    done = subprocess.run(command, env=os.environ | shim.environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.splitlines()[-1]) > 100
+
+
 @pytest.mark.parametrize(
     "failure", [Failure.CRASH, *(pytest.param(each, marks=pytest.mark.long) for each in (Failure.ERROR, Failure.FULL))]
 )

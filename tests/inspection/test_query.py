@@ -1,6 +1,8 @@
 import re
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from pulsar_lakehouse.inspection.query import Found, query, query_fenced
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import existing_tables
 from tests.lake import own_home
 
 
@@ -51,6 +54,26 @@ def test_a_table_that_is_not_there(settings: Settings, tmp_path: Path, named: st
         LakehouseError, match=f"does not exist! {re.escape(hint.format(warehouse=project.warehouse_root))}$"
     ):
         query(project, f"SELECT * FROM {named}")
+
+
+def test_what_moves_between_two_tables_while_they_are_opened_is_in_one_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, row = load_settings(home=tmp_path), pa.table({"id": [1]})
+    gold, waiting = (project.table_path(name) for name in ("gold.orders", "quarantine.waiting"))
+    write_deltalake(gold, row.slice(1))
+    write_deltalake(waiting, row)
+
+    def opened(*given: Any) -> Iterator[tuple[str, DeltaTable]]:
+        for name, table in existing_tables(*given):
+            yield name, table
+            if name == "gold.orders":
+                write_deltalake(gold, row, mode="append")
+                DeltaTable(waiting).delete()
+
+    monkeypatch.setattr("pulsar_lakehouse.inspection.query.existing_tables", opened)
+    both = "SELECT 'gold', id FROM gold.orders UNION ALL SELECT 'waiting', id FROM quarantine.waiting"
+    assert query(project, both).fetchall() == [("gold", 1)]
 
 
 @pytest.mark.parametrize(

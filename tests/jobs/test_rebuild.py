@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,7 +24,9 @@ from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
 from pulsar_lakehouse.tables.lake import Lake, LakeTable
+from pulsar_lakehouse.tables.stored import files_of, stored_table
 from tests.crashes import fail_after
 from tests.jobs.test_crashes import is_free, start, wait_until
 from tests.lake import expected, land_literally, own_home, read, tables
@@ -224,9 +227,40 @@ def is_another(folder: Path, inode: int) -> bool:
     return not folder.exists() or folder.stat().st_ino != inode
 
 
-def test_only_silver_and_enriched_facts_can_be_rebuilt() -> None:
-    with pytest.raises(ConfigurationError, match=r"^gold.revenue_by_hour: can't be rebuilt; there are silver.items, "):
-        wanted(SHOP, ["gold.revenue_by_hour"])
+def test_bronze_can_not_be_rebuilt() -> None:
+    with pytest.raises(ConfigurationError, match=r"^bronze.users: can't be rebuilt; there are silver.items, "):
+        wanted(SHOP, ["bronze.users"])
+
+
+def test_a_table_in_sql_is_computed_again_with_those_that_are_made_from_it_named() -> None:
+    found = wanted(SHOP, ["gold.revenue_by_hour"])
+    assert [each.name for each in found.in_sql] == found.written == ["gold.revenue_by_hour"]
+
+
+def test_tables_with_damaged_files_are_made_again(lake: Lake, tmp_path: Path) -> None:
+    lake = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    project = made_with(lake, USERS, ORDERS)
+    state, gold = (flip_a_bit(project, name) for name in ("silver.users", "gold.enriched_orders"))
+    with pytest.raises(Exception, match="Checksum error") as error:
+        lake.table("silver.users").read().collect()
+    line = f"silver.users: {state} is damaged (its checksums differ): `lakehouse rebuild silver.users --approve` makes "
+    assert (cause_of(error.value), is_permanent(error.value)) == (f"{line}the table again", True)
+    assert rebuilt(lake, "silver.users") == [
+        f"silver.users: {state} damaged, made again from bronze.users",
+        f"gold.enriched_orders: {gold} damaged, made again from bronze.orders, 1 wait",
+        "The topic enriched_orders has the messages of the old table: delete it before you publish again",
+    ]
+    check(lake)
+
+
+def flip_a_bit(project: Settings, table: str) -> str:
+    """Change one bit of a file of the table; returns its path."""
+    path = files_of(stored_table(project, table))["path"][0].as_py()
+    file = Path(project.table_path(table), unquote(path))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    return unquote(path)
 
 
 def test_what_depends_on_a_table_is_rebuilt_or_named() -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import obstore
 import psutil
@@ -147,6 +148,26 @@ def test_who_has_lost_a_claim_ends(settings: Settings, tmp_path: Path, monkeypat
         store = folder(ours, f"{ours.warehouse_root}/.leases")
         obstore.put(store, path[:-1] + "7", content.replace(b'"run"', b'"enrich"'))
         assert ended.wait(5)
+
+
+def test_a_claim_counts_as_renewed_when_that_began(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes so late that others have nearly waited long enough."""
+    ours, put = home(settings, tmp_path, "ours"), obstore.put
+    store = folder(ours, f"{ours.warehouse_root}/.leases")
+    held = claims.Claims(store=store, holder=RUN, home="ours", until=0)
+    held.take(["gold.notes"])
+    stored: list[float] = []
+
+    def answer_late(*args: Any) -> None:
+        put(*args)
+        stored.append(time.monotonic())
+        time.sleep(0.1)
+
+    monkeypatch.setattr(obstore, "put", answer_late)
+    held.renew()
+    assert held._renewed < stored[0]
 
 
 def test_the_end_is_that_of_the_children_too() -> None:

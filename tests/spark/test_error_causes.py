@@ -56,6 +56,18 @@ RuntimeError: power cut
         ("", "RuntimeError"),
         ("java.io.IOException: No space left on device", "no space left on the disk"),
         (
+            "Caused by: org.apache.hadoop.fs.ChecksumException: Checksum error: file:/x/gold/notes/day=2026-01-01"
+            "/part-1.parquet at 512 exp: 1 got: 2",
+            "gold.notes: day=2026-01-01/part-1.parquet is damaged (its checksums differ): "
+            "`lakehouse rebuild gold.notes --approve` makes the table again",
+        ),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///x/bronze/notes/part-1.parquet. "
+            "SQLSTATE: KD001\nCaused by: java.io.IOException: FAILED_TO_UNCOMPRESS(5)",
+            "bronze.notes: part-1.parquet can't be read (java.io.IOException: FAILED_TO_UNCOMPRESS(5)): "
+            "`lakehouse check bronze.notes` says what to do",
+        ),
+        (
             "_internal.DeltaError: gold.notes: Generic LocalFileSystem error: Unable to write: No "
             "space left on device (os error 28)",
             "gold.notes: no space left on the disk",

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from pulsar_lakehouse.damage import DamagedError
 from pulsar_lakehouse.tables import kept_keys
 from pulsar_lakehouse.tables.kept_keys import FILE_BYTES, TEXT_BYTES, KeptKeys
 from pulsar_lakehouse.tables.stored import files_of
@@ -64,7 +65,7 @@ def test_only_new_files_are_read(tmp_path: Path) -> None:
         path.write_bytes(b"")
     second = table_of(tmp_path, {"id": [7], "name": ["d"]})
     assert kept.files_with(second, files_of(second), pa.table({"id": [4]})) == files_of(second).slice(0, 0)
-    with pytest.raises(OSError, match="only 0 bytes long"):
+    with pytest.raises(DamagedError, match="0 bytes of"):
         KeptKeys().files_with(second, files_of(second), pa.table({"id": [4]}))
 
 
@@ -111,5 +112,5 @@ def test_keys_make_room_for_those_of_other_tables(tmp_path: Path) -> None:
     assert found(kept, one, {"id": [3]}) == found(kept, other, {"id": [3]}) == [[3]]
     for path in (tmp_path / "one").glob("*.parquet"):
         path.write_bytes(b"")
-    with pytest.raises(OSError, match="only 0 bytes long"):
+    with pytest.raises(DamagedError, match="0 bytes of"):
         kept.files_with(one, files_of(one), pa.table({"id": [3]}))

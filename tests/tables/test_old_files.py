@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pulsar_lakehouse.settings import Settings
+from pulsar_lakehouse.tables.checksums import write_checksums
 from pulsar_lakehouse.tables.old_files import log_checkpoint_size, remove_old_files, remove_old_log
 from tests.lake import own_home
 
@@ -61,6 +62,13 @@ def test_the_log_that_a_snapshot_needs_stays(project: Settings) -> None:
     assert remove_old_log(project, NAME, keep=timedelta(), held=[1, 2]) == 1
     assert log(project) == ["1.checkpoint.parquet", "1.json", "2.json"]
     assert names(project, version=1) == ["Ada"]
+
+
+def test_checksums_go_with_their_files(project: Settings) -> None:
+    path = Path(project.table_path(NAME))
+    write_checksums(path, [file.name for file in path.glob("*.parquet")])
+    remove_old_files(project, NAME, keep=timedelta())
+    assert {file.name for file in path.glob(".*.crc")} == {f".{file.name}.crc" for file in path.glob("*.parquet")}
 
 
 def test_files_that_left_the_table_go(project: Settings) -> None:

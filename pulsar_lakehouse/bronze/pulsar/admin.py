@@ -21,6 +21,8 @@ NO_TRANSACTIONS = "NoSnapshot"
 LOADING = ("None", "Initializing")
 """Its states just after a broker has begun to serve it."""
 
+HTTP_1_1 = 11
+
 BUSY_PAUSES = (0.1,) * 100
 """Pauses, in seconds, while somebody else creates the same subscription, or while a partition is loaded."""
 
@@ -108,6 +110,7 @@ class Admin:
                     verify=self._cluster.tls_trust_certs or True,  # which REQUESTS_CA_BUNDLE does not override
                     stream=stream,
                 )
+                _refuse_others(response)
             except requests.RequestException as error:
                 problem = tls_problem(error, self._cluster)
                 if not problem and isinstance(error, requests.exceptions.ConnectionError) and url.startswith("https:"):
@@ -161,9 +164,12 @@ class Admin:
     def entry(self, partition: str, position: Position) -> EntryMetadata | None:
         """The metadata of an entry; None if the broker has deleted the entry."""
         path = f"/ledger/{position.ledger}/entry/{position.entry}"
-        with self._call("GET", partition, path, accept=(404,)) as response:  # whose payload is seldom fetched
-            headers = response.headers
-            sealed = (headers, response.content) if headers.get("X-Pulsar-Is-Encrypted") == "true" else None
+        with self._call("GET", partition, path, accept=(404,), stream=True) as response:
+            headers = response.headers  # of a payload that is seldom fetched
+            try:
+                sealed = (headers, response.content) if headers.get("X-Pulsar-Is-Encrypted") == "true" else None
+            except requests.RequestException as error:
+                raise NoAnswerError(f"{response.url}: the answer is cut off: {type(error).__name__}") from error
         if response.status_code == 404:
             return None
         return EntryMetadata(
@@ -198,7 +204,7 @@ class Admin:
         if not behind:
             return None
         path = f"/ledger/{behind[0].ledger}/entry/{behind[0].first}"
-        with self._call("GET", partition, path, accept=(404,)) as response:
+        with self._call("GET", partition, path, accept=(404,), stream=True) as response:
             headers = response.headers
         if "X-Pulsar-txnid-least-bits" not in headers:  # it has just ended
             return None
@@ -234,9 +240,16 @@ class Admin:
             raise NoAnswerError(f"{partition}: the subscription {subscription} no longer exists")
 
     def _call(
-        self, method: str, topic: str, path: str, json: object = None, *, accept: tuple[int, ...] = ()
+        self,
+        method: str,
+        topic: str,
+        path: str,
+        json: object = None,
+        *,
+        accept: tuple[int, ...] = (),
+        stream: bool = False,
     ) -> requests.Response:
-        response = self.answer(method, f"{quote(topic.replace('://', '/'))}{path}", json, stream=True)
+        response = self.answer(method, f"{quote(topic.replace('://', '/'))}{path}", json, stream=stream)
         if response.ok or response.status_code in accept:
             return response
         match response.status_code:
@@ -245,3 +258,18 @@ class Admin:
             case 404:
                 raise MissingError(f"{topic}: no such topic")
         raise NoAnswerError(f"{topic}: the broker answered {response.status_code} {response.reason}")
+
+
+def _refuse_others(response: requests.Response) -> None:
+    """Raises ConnectionError if no broker has answered, or not in full.
+
+    Where a connection ends within the headers, Python takes that for their end.
+    """
+    if not response.ok:
+        return
+    headers = response.headers
+    is_cut = not {"Content-Length", "Transfer-Encoding"} & headers.keys() and response.status_code != 204
+    if response.raw.version == HTTP_1_1 and is_cut:
+        raise requests.ConnectionError("the answer is cut off")
+    if "html" in headers.get("Content-Type", ""):  # as of what wants us to log in to a network first
+        raise requests.exceptions.InvalidJSONError("the answer is a web page")

@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -232,19 +233,20 @@ class _RangeReader:
 
         Ends after a pause if `may_end()` is true, and raises NoAnswerError after `readTimeout` seconds.
         """
-        read_next, poll, quiet = reader._reader.read_next, FIRST_POLL, 0.0
+        read_next, poll, since = reader._reader.read_next, FIRST_POLL, 0.0
         while True:
             try:
                 message = read_next(round(poll * 1000))
             except pulsar.Timeout:
-                quiet += poll
+                since = since or time.monotonic() - poll
                 poll = min(2 * poll, POLL_SECONDS)
                 if may_end():
                     return
+                quiet = time.monotonic() - since  # which counts the time that the admin API takes, too
                 if quiet >= self._options.read_timeout:
                     raise NoAnswerError(f"{self._range}: no message for {quiet:.0f} s after {self._seen}") from None
             else:
-                poll, quiet = FIRST_POLL, 0.0
+                poll, since = FIRST_POLL, 0.0
                 yield message
 
     def _nothing_can_come(self, reader: pulsar.Reader) -> bool:

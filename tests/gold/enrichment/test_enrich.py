@@ -18,9 +18,14 @@ from pulsar_lakehouse.jobs.steps import enriching, merging
 from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.lake import Lake
-from tests.crashes import DISCARD, DUPLICATES, MALFORMED, PLACING, crash_after
+from tests.crashes import ADD_TO_GOLD, DISCARD, DUPLICATES, MALFORMED, PLACING, crash_after
 from tests.lake import expected, land_literally, own_home, read, tables
 from tests.messages import at, item, message, millis, order, tombstone, user
+from tests.model.explorer import worlds_after
+from tests.model.protocol import Scope
+from tests.model.recorded import shown, steps_of_enrichment
+from tests.model.test_model import model_of
+from tests.model.world import Bronze, World
 from tests.oracle import Message, Oracle
 from tests.oracle_lookups import Row
 from tests.shop import ENRICHMENTS, ENTITIES, joins_of
@@ -152,6 +157,24 @@ def test_crashes_after_one_write_after_the_other_change_nothing(
     enrich_orders(Lake(spark, project))
     assert tables(project) == expected(Oracle().run(FIRST).run(THEN))
     assert reconcile_facts(Lake(spark, project), ORDERS).holds
+
+
+def test_its_writes_are_a_run_of_the_model(lake: Lake, tmp_path: Path) -> None:
+    """An order waits for its user, another one does not, and each batch crashes once it has added to gold."""
+    run = lake.settings.run.model_copy(update={"retries": 0})
+    project = Lake(lake.spark, own_home(lake.settings, tmp_path).model_copy(update={"run": run}))
+    for messages in ([user(1), item(1), order(1, user=9, place=0), order(2, place=1)], [user(9, place=2)]):
+        land_literally(project, messages)
+        merge_changes(project)
+        with crash_after(ADD_TO_GOLD), pytest.raises(LakehouseError, match="power cut"):
+            enrich_orders(project)
+        enrich_orders(project)
+    steps = steps_of_enrichment(project.settings, ORDERS.gold_table, ORDERS.waiting.name)
+    waits, comes = ("does add", "does wait"), ("does add", "does end waiting")
+    assert steps == ["does plan", *waits, "does commits", "does plan", *comes, "does commits"]
+    landed = World(sent=2, acknowledged=2, bronze=Bronze((0, 1), 1, 0))
+    scope = Scope(messages=2, writers=("A",), commands=("enrich",), has_engine=False, start=landed)
+    assert worlds_after(model_of(scope), steps, shows=shown)
 
 
 def test_attempts_count_how_often_an_order_was_tried(spark: SparkSession, first: Settings, tmp_path: Path) -> None:
