@@ -393,7 +393,7 @@ def test_personal_data_is_masked(execute: Execute, execute_few: Execute) -> None
         assert "Lovelace" not in str(execute_few(wider))
     joined = "SELECT DISTINCT user.first_name, user.last_name, user.email_address FROM gold.enriched_orders ORDER BY 1"
     assert execute_few(joined) == masked
-    assert execute_few("SELECT DISTINCT payload, properties FROM bronze.users") == [(None, None)]
+    assert execute_few("SELECT count(payload), count(properties) FROM bronze.users") == [(0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_personal_data_is_masked(execute: Execute, execute_few: Execute) -> None
         "SELECT id FROM silver.users WHERE last_name IN (SELECT last_name FROM silver.users WHERE last_name > '*z')",
         "SELECT a.id FROM silver.users a JOIN (VALUES ('Lovelace')) AS b(name) ON a.last_name = b.name",
         "WITH q AS (SELECT * FROM silver.users) SELECT id FROM q WHERE substr(email_address, 1, 1) = 'a'",
-        "SELECT id FROM silver.users TIMESTAMP AS OF now() WHERE last_name = 'Lovelace'",
+        "SELECT id FROM silver.users VERSION AS OF 1 WHERE last_name = 'Lovelace'",
         "FROM silver.users |> WHERE last_name = 'Lovelace' |> SELECT id",
         "SELECT id FROM silver.users u WHERE EXISTS (SELECT 1 FROM silver.users v WHERE v.last_name = 'Lovelace')",
         "SELECT u.id FROM silver.users u, LATERAL (SELECT u.last_name AS name) WHERE name = 'Lovelace'",
