@@ -7,7 +7,7 @@ from pulsar_lakehouse.power_cuts import BOOT, remove_torn_commits
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.checksums import checksum_path
 from pulsar_lakehouse.tables.direct import append_values
-from pulsar_lakehouse.tables.stored import stored_table
+from pulsar_lakehouse.tables.stored import dataset_of, stored_table
 from tests.failing_writes.direct import NAME, create
 
 
@@ -61,11 +61,11 @@ def test_a_commit_without_its_file_is_removed(own: Settings) -> None:
     assert rows(own) == [1]
 
 
-def test_a_commit_with_torn_checksums_is_removed(own: Settings) -> None:
+def test_a_commit_with_torn_checksums_can_be_read(own: Settings) -> None:
     kept = Path(checksum_path(str(newest(own))))
     kept.write_bytes(kept.read_bytes()[:-4] + bytes(4))
     remove_torn_commits(own)
-    assert rows(own) == [1]
+    assert len(dataset_of(stored_table(own, NAME)).to_table()) == 2
 
 
 def test_an_old_commit_stays_when_maintenance_has_removed_its_file(own: Settings) -> None:
