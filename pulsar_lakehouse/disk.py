@@ -8,6 +8,7 @@ import ctypes
 import os
 import sys
 from contextlib import suppress
+from errno import ENOTDIR
 from pathlib import Path
 from uuid import uuid4
 
@@ -30,7 +31,8 @@ def sync_all(path: str | Path) -> None:
 def write(path: Path, content: bytes, *, replace: bool = True) -> None:
     """Write a file, which is whole or not there, for readers and after a loss of power.
 
-    The folders above it are made. Raises FileExistsError if there is a file that it shall not `replace`.
+    The folders above it are made. Raises FileExistsError if there is a file that it shall not `replace`, and
+    NotADirectoryError if there is one in place of such a folder.
     """
     _make(path.parent)
     draft = path.with_name(f"{path.name}#{uuid4().int}")  # such files are not listed by obstore and delta-rs
@@ -52,7 +54,10 @@ def write(path: Path, content: bytes, *, replace: bool = True) -> None:
 def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), str(folder)) from None
         _sync_folder(folder.parent)
 
 

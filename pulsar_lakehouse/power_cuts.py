@@ -1,12 +1,13 @@
 """Removes the last commit of a table of which a loss of power has left only a part.
 
 Commits of delta-rs are synced after they are visible, before this process goes on. So after a loss of power, the last
-commit of a table can be torn, or lack files. It is done again. Whether files of a commit of Spark are whole is not
-looked at.
+commit of a table can be torn, or lack files. It is done again. Those of Spark are not synced: a checkpoint can tell of
+one that is torn, so all checkpoints are removed with it. Whether its files are whole is not looked at.
 """
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,36 +27,38 @@ UNSYNCED = 5
 OLD = 6 * 24 * 3600
 """Seconds after which a commit that can be read is taken for whole: maintenance may soon remove files that it added."""
 BOOT = Path("leases") / ".boot"
-"""The file in a home that names the start of the machine since which its tables were looked through."""
-_VERSION = re.compile(r"\.?(\d{20})\.")
+"""The file in a home that names the last starts of machines since which its tables were looked through."""
+STARTS = 10
+"""How many these are: machines can share a home."""
+_VERSION = re.compile(r"\.?(\d{20})\.(?:json|crc|checkpoint\.parquet)(?:\.crc)?")
 
 
 def remove_torn_commits(settings: Settings) -> None:
     """Do so once after each start of the machine, before anything is written."""
     root, file, boot = settings.warehouse_root, settings.home / BOOT, _boot()
-    if is_remote(root) or _has(file, boot):
+    if is_remote(root) or is_remote(settings.checkpoint_root) or boot in _known(file):
         return
     with exclusive(file.with_suffix(".lock")):
-        if not _has(file, boot):
+        if boot not in (known := _known(file)):
             for log in Path(root).glob("*/*/_delta_log"):
-                _look_through(log)
-            disk.write(file, boot)
+                _look_through(settings, log)
+            disk.write(file, "\n".join([*known, boot][-STARTS:]).encode())
 
 
-def _has(file: Path, boot: bytes) -> bool:
-    return file.exists() and file.read_bytes() == boot
+def _known(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
 
 
-def _boot() -> bytes:
+def _boot() -> str:
     """Differs after each start of the machine."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return str(psutil.boot_time()).encode()
+        return str(psutil.boot_time())
 
 
-def _look_through(log: Path) -> None:
-    of_version = {path: int(named[1]) for path in log.iterdir() if (named := _VERSION.match(path.name))}
+def _look_through(settings: Settings, log: Path) -> None:
+    of_version = {path: int(named[1]) for path in log.iterdir() if (named := _VERSION.fullmatch(path.name))}
     commits = sorted(path for path in of_version if path.suffix == ".json" and path.name[0] != ".")
     if not commits:
         return
@@ -63,7 +66,7 @@ def _look_through(log: Path) -> None:
     removed: set[str] = set()
     for commit in reversed(commits[-UNSYNCED:]):
         actions, age = _actions(commit), time.time() - commit.stat().st_mtime
-        by_spark = any("Spark" in str(action.get("commitInfo")) for action in actions)
+        by_spark = any("Spark" in str(action.get("commitInfo", {}).get("engineInfo")) for action in actions)
         is_synced = commit.with_suffix(".crc").exists()  # which is written after the sync
         if by_spark or is_synced or (actions and age > OLD):
             break
@@ -73,7 +76,11 @@ def _look_through(log: Path) -> None:
             last = of_version[commit] - 1
             name = ".".join(log.parts[-3:-1])
             CONSOLE.say(f"{name}: version {last + 1} was torn by a power cut: it is removed, and made again")
-        for file in (commit, *(log.parent / path for path, _ in added)):
+        if not actions:  # it may be Spark's
+            shutil.rmtree(settings.checkpoint_root, ignore_errors=True)
+            CONSOLE.say("All checkpoints are removed with it; tables declared in SQL need `lakehouse refresh --full`")
+        in_log = (commit, commit.with_suffix(".checkpoint.parquet"), log / "_last_checkpoint")
+        for file in (*in_log, *(log.parent / path for path, _ in added)):
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # these checksums may be torn
     for path, version in sorted(of_version.items(), reverse=True):  # later commits first
         if version > last or (version == last and path.suffix == ".parquet" and not _is_whole(path)):
@@ -99,13 +106,17 @@ def _added(actions: list[dict[str, dict[str, Any]]]) -> Iterator[tuple[str, int]
 
 
 def _is_whole(file: Path, size: int | None = None) -> bool:
-    """Whether all of a Parquet file can be read."""
+    """Whether all of a Parquet file is there. Raises OSError if that can't be told."""
     import pyarrow.parquet as pq
-    from pyarrow import ArrowException
+    from pyarrow import ArrowInvalid
 
     try:
         for _ in pq.ParquetFile(file).iter_batches():
             pass
         return size is None or file.stat().st_size == size
-    except (OSError, ArrowException):
+    except (FileNotFoundError, ArrowInvalid):
+        return False
+    except OSError as error:
+        if error.errno:  # and not one of Arrow about what it has read
+            raise
         return False

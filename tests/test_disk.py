@@ -21,3 +21,9 @@ def test_a_file_is_not_replaced(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="gone"):
         disk.sync_all(tmp_path / "gone")
+
+
+def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        disk.write(tmp_path / "file" / "more", b"one", replace=False)

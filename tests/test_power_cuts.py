@@ -1,12 +1,14 @@
+import errno
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from pulsar_lakehouse.power_cuts import BOOT, remove_torn_commits
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.checksums import checksum_path
-from pulsar_lakehouse.tables.direct import append_values
+from pulsar_lakehouse.tables.direct import append_values, compact
 from pulsar_lakehouse.tables.stored import dataset_of, stored_table
 from tests.failing_writes.direct import NAME, create
 
@@ -48,10 +50,14 @@ def test_a_whole_commit_stays(own: Settings) -> None:
 
 @pytest.mark.parametrize("left", [b"", b'{"commitInfo":{"timest', bytes(600)])
 def test_a_torn_commit_is_removed(own: Settings, left: bytes) -> None:
+    """Spark may have written it, and a checkpoint may tell of it."""
+    checkpoint = Path(own.checkpoint_path(NAME))
+    checkpoint.mkdir(parents=True)
     (log(own) / f"{2:020}.json").write_bytes(left)
     remove_torn_commits(own)
     assert rows(own) == [1]
     assert not [path for path in log(own).iterdir() if f"{2:020}" in path.name]
+    assert not checkpoint.exists()
 
 
 def test_a_commit_without_its_file_is_removed(own: Settings) -> None:
@@ -66,6 +72,24 @@ def test_a_commit_with_torn_checksums_can_be_read(own: Settings) -> None:
     kept.write_bytes(kept.read_bytes()[:-4] + bytes(4))
     remove_torn_commits(own)
     assert len(dataset_of(stored_table(own, NAME)).to_table()) == 2
+
+
+def test_a_commit_whose_file_can_not_be_read_now_stays(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(pq, "ParquetFile", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        remove_torn_commits(own)
+    assert stored_table(own, NAME).version() == 2
+
+
+def test_a_commit_that_is_being_written_stays(own: Settings) -> None:
+    drafts = [log(own) / f"{3:020}.json#1", log(own) / f".{3:020}.json.0c.tmp"]
+    for draft in drafts:
+        draft.touch()
+    remove_torn_commits(own)
+    assert all(draft.exists() for draft in drafts)
 
 
 def test_an_old_commit_stays_when_maintenance_has_removed_its_file(own: Settings) -> None:
@@ -84,7 +108,8 @@ def test_a_commit_that_was_synced_stays_whatever_has_become_of_its_file(own: Set
 
 def test_a_commit_stays_when_its_file_was_compacted_and_removed(own: Settings) -> None:
     before = [*Path(own.table_path(NAME)).glob("*.parquet")]
-    stored_table(own, NAME).optimize.compact()
+    compact(own, NAME, stored_table(own, NAME))
+    checksum(own, 3).unlink()
     for path in before:
         path.unlink()
     remove_torn_commits(own)

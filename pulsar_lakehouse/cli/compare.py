@@ -86,11 +86,11 @@ def replicas(pipeline: Pipeline) -> Iterator[Replica]:
 
 
 def values_of(
-    each: Difference, example: Sequence[str | None], keys: Sequence[str], table: str, reader: Reader
+    each: Difference, example: Sequence[str | None], keys: Sequence[str], tables: Sequence[str], reader: Reader
 ) -> Iterator[str]:
-    """The values of an example: those of the key, and those here and there."""
+    """The values of an example, of which those that are masked in one of the tables: of the key, here and there."""
     for name, value in zip((*keys, each.what, each.what), example, strict=True):
-        yield MASK if reader.hides(table, name) else "NULL" if value is None else value
+        yield MASK if any(reader.hides(table, name) for table in tables) else "NULL" if value is None else value
 
 
 def summary(found: Comparison) -> str:
@@ -105,7 +105,7 @@ def show(replica: Replica, found: Comparison, reader: Reader) -> None:
         if columns:
             report.say(f"  {why}: {', '.join(columns)}")
     rows = (
-        (each.what, f"{each.rows:,}", *values_of(each, example, replica.keys, replica.table, reader))
+        (each.what, f"{each.rows:,}", *values_of(each, example, replica.keys, [replica.table], reader))
         for each in found.differences
         for example in each.examples
     )

@@ -32,6 +32,7 @@ def diff_command(
     """Show which rows and values differ between two versions, snapshots or tables, by key. Does not start Spark."""
     settings = load_settings()
     keys = {each.table: each.keys for each in replicas(pipeline_of(settings))}
+    reader = operator_of(settings)
     for here, there in _sides(settings, before, after, keys):
         given = tuple(each.strip() for each in by.split(",")) if by else keys.get(here.table, ())
         if not given:
@@ -40,7 +41,7 @@ def diff_command(
             )
         found = compare_versions(settings, here, there, given)
         report.say(f"{here.name} and {there.name}: {_summary(found, here, there)}")
-        _show(found, here, there, given, operator_of(settings))
+        _show(found, here, there, given, reader)
 
 
 def _sides(settings: Settings, before: str, after: str, keys: Mapping[str, tuple[str, ...]]) -> list[tuple[Side, Side]]:
@@ -89,8 +90,9 @@ def _show(found: Comparison, here: Side, there: Side, keys: tuple[str, ...], rea
     for why, columns in found.left_out.items():
         if columns:
             report.say(f"  columns {sides.get(why, why)}: {', '.join(columns)}")
+    tables = (here.table, there.table)
     rows = (
-        (sides.get(each.what, each.what), f"{each.rows:,}", *values_of(each, example, keys, here.table, reader))
+        (sides.get(each.what, each.what), f"{each.rows:,}", *values_of(each, example, keys, tables, reader))
         for each in found.differences
         for example in each.examples
     )

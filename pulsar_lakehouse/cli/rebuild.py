@@ -45,10 +45,11 @@ def rebuild_command(
 def _preview(settings: Settings, facts: Enrichment) -> None:
     with open_lake(settings, writes=[facts.shadow]) as lake:
         require(lake, [facts.gold_table], made_by="run")
-        if fits(lake, facts):
+        damage = damage_of(settings, made_again(facts))
+        if not damage and fits(lake, facts):
             show_foreseen(lake, facts, Scope())
             return
-        why = damage_of(settings, made_again(facts)) or "its keys, day or types differ"
+        why = damage or "its keys, day or types differ"
     report.say(f"{facts.gold_table} would be made again from {facts.topic.bronze_table}: {why}")
     if facts.publish_to:
         report.say(publish_again(facts.publish_to))

@@ -12,6 +12,7 @@ from pulsar_lakehouse.cli.validate import NEEDED, show_results
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS
 from pulsar_lakehouse.gold.sql.refresh import Refreshed
 from pulsar_lakehouse.jobs.new_data import Step
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.quality import validate_refreshed
 from pulsar_lakehouse.jobs.sql_tables import refresh_each
 from pulsar_lakehouse.jobs.steps import open_lake
@@ -51,6 +52,7 @@ def show_refreshed(done: Iterable[Refreshed], settings: Settings) -> None:
             report.note([f"{each.table}: {changes}"], settings)
         if each.quarantined:
             line = f"{each.table}: {each.quarantined:,} in {SQL_ROWS.name}"
-            line += f", such as: {each.failing[0]}" if each.failing else ""
+            if each.failing and not operator_of(settings).hides(SQL_ROWS.name, "reason"):
+                line += f", such as: {each.failing[0]}"
             report.say(line)
             report.note([line], settings)

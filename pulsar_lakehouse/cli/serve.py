@@ -3,7 +3,7 @@
 import time
 
 from pulsar_lakehouse.cli import report
-from pulsar_lakehouse.jobs.rights import sql_users_of
+from pulsar_lakehouse.jobs.operating import endpoint_users
 from pulsar_lakehouse.settings import load_settings
 from pulsar_lakehouse.sql_server.serve import serving
 
@@ -14,7 +14,7 @@ REFRESH = 5.0
 def serve_command() -> None:
     """Serve the tables read-only over JDBC to users with a password, until Ctrl-C."""
     settings = load_settings()
-    with serving(settings, sql_users_of(settings)) as served:
+    with serving(settings, endpoint_users(settings)) as served:
         report.say(f"SQL is served at {served.url} to {', '.join(settings.serve.users)}, until Ctrl-C")
         if not served.confined:
             report.say(

@@ -7,6 +7,7 @@ import typer
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.arguments import chosen, seconds
 from pulsar_lakehouse.errors import LakehouseError, NotYetError
+from pulsar_lakehouse.jobs.operating import operator_of
 from pulsar_lakehouse.jobs.whereabouts import layers, message_id, whereabouts
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.progress import wait_until
@@ -34,11 +35,12 @@ def wait_command(
     [topic] = chosen([name], pipeline.kinds_in_pulsar)
     reached = layers(pipeline, topic.name)
     [into] = chosen([layer or list(reached)[-1]], reached, lacking=f"messages of {name} reach only")
-    found = whereabouts(settings, topic, sought, into)
+    reader = operator_of(settings)
+    found = whereabouts(settings, topic, sought, into, reader)
 
     def is_settled() -> bool:
         nonlocal found
-        found = whereabouts(settings, topic, sought, into)
+        found = whereabouts(settings, topic, sought, into, reader)
         return found.has_arrived or found.is_final
 
     wait_until(is_settled, f"Waiting for {name} {id}", timeout=longest)

@@ -1,8 +1,9 @@
 """Whether the files of a table are what its log says, and whether the log agrees with itself. Needs no Spark."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -114,31 +115,34 @@ def _differences(metadata: pq.FileMetaData, row: Mapping[str, Any]) -> Iterator[
         if isinstance(low, int) and held and all(each and each.has_min_max for each in held):
             ends = min(each.min for each in held), max(each.max for each in held)
             if all(isinstance(end, int) for end in ends) and ends != (low, high):
-                yield f"{name} is from {ends[0]} to {ends[1]}, and from {low} to {high} in the log"
+                yield f"{name} has other bounds in the log"
 
 
 def _log_faults(settings: Settings, name: str) -> Iterator[tuple[str, str]]:
     """Files of the log that are damaged, missing, or do not agree with others, with what is wrong."""
     path = settings.table_path(name)
     log = folder(settings, f"{path}/_delta_log")
-    listed = {each["path"] for each in obstore.list_with_delimiter(log)["objects"]}
-    versions = sorted(int(file[:20]) for file in listed if file[:20].isdigit() and file[20:] == ".json")
-    checkpoints = sorted(int(file[:20]) for file in listed if file[20:] == ".checkpoint.parquet")
+    table = _Log(settings, path, log)
+    listed = table.files()
+    versions, checkpoints = (_versions(listed, ending) for ending in (".json", ".checkpoint.parquet"))
     if not versions:
         yield "_delta_log", "has no commits"
         return
     files: dict[str, int] | None = {} if versions[0] == 0 else None
     seen: dict[bytes, int] = {}
     before = versions[0] - 1
-    table = _Log(settings, path, log)
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for version, (actions, faults) in zip(versions, threads.map(table.commit, versions), strict=True):
             file = commit_file(version)
+            if actions is None and not faults and version < min(_versions(table.files(), ".json"), default=0):
+                files, before = None, version  # it was removed as an old one meanwhile
+                continue
             for missing in range(before + 1, version):
                 yield commit_file(missing), "is missing"
             yield from ((file, what) for what in faults)
             before = version
             if actions is None:
+                yield from [] if faults else [(file, "is missing")]
                 return
             if (same := seen.setdefault(actions.digest, version)) != version:
                 yield file, f"is a copy of version {same:,}"
@@ -157,6 +161,10 @@ def _log_faults(settings: Settings, name: str) -> Iterator[tuple[str, str]]:
                     f"leaves {len(files):,} files of {sum(files.values()):,} bytes, not {told[0]:,} of {told[1]:,}",
                 )
                 return
+
+
+def _versions(files: Iterable[str], ending: str) -> list[int]:
+    return sorted(int(file[:20]) for file in files if file[:20].isdigit() and file[20:] == ending)
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,11 @@ class _Log:
     path: str
     log: Any
 
+    def files(self) -> set[str]:
+        return {each["path"] for each in obstore.list_with_delimiter(self.log)["objects"]}
+
     def commit(self, version: int) -> tuple[_Actions | None, list[str]]:
-        """What a commit does to the files, or None if it can't be read, and what is wrong with it."""
+        """What a commit does to the files, or None if it is not there or can't be read, and what is wrong with it."""
         file = commit_file(version)
         try:
             text = bytes(obstore.get(self.log, file.rpartition("/")[2]).bytes())
@@ -189,7 +200,7 @@ class _Log:
         except (ValueError, KeyError, TypeError):
             return None, ["is torn or damaged"]
         except FileNotFoundError:
-            return None, ["is missing"]
+            return None, []
         if not actions:
             return None, ["is empty"]
         return _Actions(sha256(text).digest(), added, removed), [NOT_AS_WRITTEN] if self._differs(file) else []
@@ -220,4 +231,6 @@ class _Log:
             return None
 
     def _differs(self, file: str) -> bool:
-        return not has_tables(self.settings) and is_as_written(f"{self.path}/{file}") is False
+        with suppress(FileNotFoundError):
+            return not has_tables(self.settings) and is_as_written(f"{self.path}/{file}") is False
+        return False

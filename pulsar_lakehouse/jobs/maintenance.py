@@ -20,9 +20,8 @@ from pulsar_lakehouse.locks import exclusive
 from pulsar_lakehouse.pipeline.loading import pipeline_of
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.spark.error_causes import cause_of
-from pulsar_lakehouse.storage import sync_table
 from pulsar_lakehouse.tables.declared import KEEP, LOG_CHECKPOINT_INTERVAL
-from pulsar_lakehouse.tables.direct import compact, write_checksums
+from pulsar_lakehouse.tables.direct import compact, finish
 from pulsar_lakehouse.tables.old_files import log_checkpoint_size, remove_old_files, remove_old_log
 from pulsar_lakehouse.tables.stored import stored_table, table_names
 
@@ -110,8 +109,7 @@ def _compact(settings: Settings, vacuumed: Maintained, *, patience: float) -> Ma
         writers = [] if is_appended else _writers(settings, vacuumed.table)
         with _turn_at(settings, writers, patience), rewriting(settings):
             table.update_incremental()
-            compacted = compact(table)
-            sync_table(settings, vacuumed.table)
+            compacted = compact(settings, vacuumed.table, table)
     except (BusyError, CommitFailedError) as error:
         return replace(vacuumed, busy=cause_of(error))
     except Exception as error:
@@ -131,8 +129,7 @@ def _space_checkpoints(settings: Settings, name: str, *, patience: float) -> Non
         with _turn_at(settings, _writers(settings, name), patience):
             table.update_incremental()
             table.alter.set_table_properties({LOG_CHECKPOINT_INTERVAL: wanted})
-            write_checksums(table)
-            sync_table(settings, name)
+            finish(settings, name, table)
 
 
 def _turn_at(settings: Settings, tables: Sequence[str], patience: float) -> AbstractContextManager[object]:

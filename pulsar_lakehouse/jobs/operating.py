@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pulsar_lakehouse.access import Reader, operator
+from pulsar_lakehouse.access import Reader, operator, sql_users
 from pulsar_lakehouse.audit import command_line, note
 from pulsar_lakehouse.settings import Settings
 
@@ -24,6 +24,15 @@ def operator_of(settings: Settings, *, who: str = "", did: str = "") -> Reader:
     if settings.unmasked and personal:
         note(settings, did or command_line(), who=who, unmasked=True)
     return operator(settings, personal, declared_tables(pipeline))
+
+
+def endpoint_users(settings: Settings) -> dict[str, Reader]:
+    """The users of the SQL endpoint. Raises ConfigurationError for wrong grants."""
+    if not settings.serve.grants and not may_be_personal(settings.declarations):
+        return sql_users(settings, {}, (), layers=(), stored=())
+    from pulsar_lakehouse.jobs.rights import sql_users_of
+
+    return sql_users_of(settings)
 
 
 def may_be_personal(declarations: Path) -> bool:
@@ -45,5 +54,7 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (each.name.partition(".")[0] for each in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level != 1:
             yield (node.module or "").partition(".")[0] if node.level == 0 else ".."
+        elif isinstance(node, ast.keyword) and node.arg is None:
+            yield "**"  # what is declared may come from a file
         elif isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval", "compile"):
             yield node.id

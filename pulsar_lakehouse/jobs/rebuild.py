@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import ROWS, Topic
+from pulsar_lakehouse.damage import DamagedError
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import FIXED, Enrichment
@@ -53,6 +54,16 @@ class Wanted:
         states, facts = (each.table.name for each in self.entities), (each.gold_table for each in self.enrichments)
         return [*states, *facts, *(each.name for each in self.in_sql)]
 
+    @property
+    def sources(self) -> list[str]:
+        """The other tables that these are made from."""
+        made = {*self.written, *(each.history.name for each in self.entities)}
+        read = [each.topic.bronze_table for each in self.entities]
+        read += [each.topic.bronze_table for each in self.enrichments]
+        read += [name for each in self.enrichments for name in each.state_tables]
+        read += [name for each in self.in_sql for name in each.sources]
+        return [name for name in dict.fromkeys(read) if name not in made]
+
 
 def wanted(pipeline: Pipeline, names: Sequence[str]) -> Wanted:
     """The tables with these names, and those that depend on them. Raises ConfigurationError for any other name."""
@@ -93,8 +104,13 @@ def cure(pipeline: Pipeline, name: str) -> str:
 
 
 def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
-    """Rebuild silver, then gold; yields what was done, a line for each. This process must hold all leases."""
+    """Rebuild silver, then gold; yields what was done, a line for each. This process must hold all leases.
+
+    Raises DamagedError, before anything is removed, if what they are made from is damaged.
+    """
     require(lake, [each.topic.bronze_table for each in tables.entities], made_by="run")
+    if damage := damage_of(lake.settings, tables.sources):
+        raise DamagedError(f"nothing was rebuilt: of what it is made from, {damage}: see `lakehouse check`")
     for each in tables.enrichments:
         forget_progress(lake, each.gold_table, each.topic)
     yield from _rebuild_entities(lake, tables.entities)
@@ -118,7 +134,8 @@ def _rebuild_facts(lake: Lake, enrichments: Iterable[Enrichment]) -> Iterator[st
         if not all(lake.table(name).exists() for name in (each.topic.bronze_table, *each.state_tables)):
             continue  # it never ran
         damage = damage_of(lake.settings, made_again(each))
-        how, is_new = f"{_as(damage)}made again from {each.topic.bronze_table}", begin_again_unless_fits(lake, each)
+        is_new = begin_again_unless_fits(lake, each, is_damaged=bool(damage))
+        how = f"{_as(damage)}made again from {each.topic.bronze_table}"
         if not is_new and lake.table(each.gold_table).exists():
             approve_losses(lake, gold_of(lake, each))  # the backfill gives all rows the values of today's columns
         catch_up(lake.settings, enriching(lake, [each]))
@@ -135,8 +152,8 @@ def _rebuild_facts(lake: Lake, enrichments: Iterable[Enrichment]) -> Iterator[st
 
 def _compute_again(lake: Lake, tables: Iterable[SqlTable]) -> Iterator[str]:
     for table in tables:
-        damage = damage_of(lake.settings, [table.name])
-        lake.table(table.name).remove()
+        if damage := damage_of(lake.settings, [table.name]):
+            lake.table(table.name).remove()
         for done in refresh_each(lake, [table], full=True):
             yield f"{table.name}: {_as(damage)}computed again, {done.inserted:,} rows"
 
@@ -150,7 +167,7 @@ def damage_of(settings: Settings, names: Iterable[str]) -> str:
     stored = (name for name in names if is_stored(settings, name))
     faults = [fault for name in stored for fault in check_table(settings, name).faults]
     more = f" and {len(faults) - 1:,} more" if len(faults) > 1 else ""
-    return f"{faults[0].file}{more} damaged" if faults else ""
+    return f"{faults[0].table}: {faults[0].file}{more} damaged" if faults else ""
 
 
 def publish_again(topic: str) -> str:
@@ -163,13 +180,13 @@ def made_again(facts: Enrichment) -> list[str]:
     return [facts.duplicates.name, facts.waiting.name, facts.gold_table]
 
 
-def begin_again_unless_fits(lake: Lake, facts: Enrichment) -> bool:
+def begin_again_unless_fits(lake: Lake, facts: Enrichment, *, is_damaged: bool) -> bool:
     """Remove gold and its quarantine if they can't be changed row by row; returns whether they were removed.
 
     Discarded facts stay discarded, unless messages have other rows now. Gold goes last: it refuses a run with other
     keys or another day.
     """
-    if fits(lake, facts):
+    if not is_damaged and fits(lake, facts):
         return False
     places = made_again(facts)
     if not _has_same_rows(lake, facts):
@@ -188,14 +205,9 @@ def _has_same_rows(lake: Lake, facts: Enrichment) -> bool:
 
 
 def fits(lake: Lake, facts: Enrichment) -> bool:
-    """Whether gold has the declared keys, day and types, so that a backfill can bring it to the declaration.
-
-    If a file of it or of its quarantine is damaged, it can't be read for that.
-    """
+    """Whether gold has the declared keys, day and types, so that a backfill can bring it to the declaration."""
     if not lake.table(facts.gold_table).exists():
         return True
-    if damage_of(lake.settings, made_again(facts)):
-        return False
     gold = gold_of(lake, facts)
     declared, kept = declared_definition(gold), kept_definition(lake, gold.name)
     is_same = kept is None or all(kept.get(name) == declared.get(name) for name in FIXED)

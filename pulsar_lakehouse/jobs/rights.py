@@ -11,7 +11,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, Enrichment
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.gold.sql.declaration import SQL_ROWS, SqlTable
 from pulsar_lakehouse.jobs.lineage.flows import Names, column_names
-from pulsar_lakehouse.jobs.lineage.origins import origins_in_select
+from pulsar_lakehouse.jobs.lineage.origins import is_unfollowed, origins_in_select
 from pulsar_lakehouse.pipeline.checks import OWN_TABLES
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.pipeline.loading import pipeline_of
@@ -50,14 +50,15 @@ def personal_columns(pipeline: Pipeline) -> Personal:
         for name in facts.places:
             found[name].update(facts.personal)
         found[facts.gold_table].update(_joined(facts))
-        found[facts.shadow].update(found[facts.gold_table])
+        sides = ("before", "after")
+        found[facts.shadow] = {f"{side}.{path}" for side in sides for path in found[facts.gold_table]}
         if facts.personal:
             _add_messages(found, facts.topic)
     names = column_names(pipeline) if any(found.values()) else {}
     for in_sql in pipeline.sql_tables:
         if any(found.get(source) for source in in_sql.sources):
             found[in_sql.name].update(_selected(in_sql, names, found))
-            found[SQL_ROWS.name].update(("keys", "reason") if found[in_sql.name] else ())
+            found[SQL_ROWS.name].update(("keys", "reason"))
     return {name: tuple(sorted(columns)) for name, columns in found.items() if columns}
 
 
@@ -76,10 +77,15 @@ def _joined(facts: Enrichment) -> Iterable[str]:
 
 def _selected(table: SqlTable, names: Names, found: dict[str, set[str]]) -> Iterable[str]:
     """The columns of a SELECT that use personal data; all of them if it can't be followed."""
-    if not (origins := origins_in_select(table, names)):
+    origins = origins_in_select(table, names)
+    if not origins or EACH in origins:
         return [EACH]
     return [
         name
         for name, origin in origins.items()
-        if any(is_within(found.get(source, ()), column) for source, column in origin.columns)
+        if is_unfollowed(origin)
+        or any(
+            (column == EACH and found.get(source)) or is_within(found.get(source, ()), column)
+            for source, column in origin.columns
+        )
     ]

@@ -7,6 +7,7 @@ from functools import partial
 
 import duckdb
 
+from pulsar_lakehouse.access import ITSELF, MASK, Reader
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
@@ -61,7 +62,9 @@ def layers(pipeline: Pipeline, topic: str) -> dict[str, Entity | Enrichment | No
     return {layer: declared for layer, declared in reached.items() if layer == "bronze" or declared}
 
 
-def whereabouts(settings: Settings, topic: Topic, id: MessageId, into: Entity | Enrichment | None) -> Whereabouts:
+def whereabouts(
+    settings: Settings, topic: Topic, id: MessageId, into: Entity | Enrichment | None, reader: Reader = ITSELF
+) -> Whereabouts:
     """Where a message is on its way into the table of an entity or of facts or, by default, into bronze."""
     rows = partial(_rows, settings, id=id)
     bronze = topic.bronze_table
@@ -69,7 +72,8 @@ def whereabouts(settings: Settings, topic: Topic, id: MessageId, into: Entity | 
         if isinstance(into, Enrichment) and (found := _among_facts(rows, into)):
             return found
         if malformed := [row for row in rows(MALFORMED.name, within="position.") if row["topic"] == topic.name]:
-            return Whereabouts(f"in {MALFORMED.name}: {malformed[0]['reason']}", is_final=True)
+            reason = MASK if reader.hides(MALFORMED.name, "reason") else malformed[0]["reason"]
+            return Whereabouts(f"in {MALFORMED.name}: {reason}", is_final=True)
     if not (landed := rows(bronze)):
         return Whereabouts("has not landed yet")
     if into is None:

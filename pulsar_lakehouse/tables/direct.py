@@ -108,7 +108,7 @@ def create(settings: Settings, table: Table, properties: Mapping[str, str]) -> b
         )
     except Exception:  # such as for a type that only Spark knows; of other faults, Spark tells best
         return False
-    _finish(settings, table.name, created)
+    finish(settings, table.name, created)
     return True
 
 
@@ -149,7 +149,7 @@ def _append(
             commit_properties=noted,
             post_commithook_properties=NO_CLEANUP,
         )
-    _finish(settings, name, table)
+    finish(settings, name, table)
 
 
 @contextmanager
@@ -233,18 +233,18 @@ def merge(
     with _named(name):
         merger.execute()
     if table.version() > before:
-        _finish(settings, name, table)
+        finish(settings, name, table)
     return True
 
 
-def compact(table: DeltaTable) -> int:
+def compact(settings: Settings, name: str, table: DeltaTable) -> int:
     """Rewrite small files to fewer, larger ones, and return how many."""
     verify(table, _small_files(table))
     done = table.optimize.compact(
         target_size=COMPACTED_BYTES, writer_properties=writer_properties(table), post_commithook_properties=NO_CLEANUP
     )
     if rewritten := int(done["numFilesRemoved"]):
-        write_checksums(table)
+        finish(settings, name, table)
     return rewritten
 
 
@@ -280,7 +280,8 @@ def write_checksums(table: DeltaTable) -> None:
         checksums.write_checksums(where, [*files_written(where / of_version), *in_log])
 
 
-def _finish(settings: Settings, name: str, table: DeltaTable) -> None:
+def finish(settings: Settings, name: str, table: DeltaTable) -> None:
+    """Do after a commit of delta-rs what Spark does with it: checksums, and all of it is on the disk."""
     with suppress(OSError):  # they may be missing
         write_checksums(table)
     storage.sync_table(settings, name)

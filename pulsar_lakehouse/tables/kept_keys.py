@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pulsar_lakehouse.limits import KEPT_KEYS_BYTES
+from pulsar_lakehouse.limits import KEPT_KEYS_BYTES, VERIFIED_BYTES
 from pulsar_lakehouse.tables.checksums import verify
-from pulsar_lakehouse.tables.stored import dataset_of
+from pulsar_lakehouse.tables.stored import bytes_of, dataset_of
 
 TEXT_BYTES = 40
 """The estimated size of a text that is not read yet."""
@@ -58,7 +58,8 @@ class KeptKeys:
         new = files.filter(pa.array([(*of_table, path) not in self._kept for path in paths], pa.bool_()))
         read, room = {}, self._room
         if len(new):
-            verify(table, new)
+            if bytes_of(new) <= VERIFIED_BYTES:
+                verify(table, new)
             dataset = dataset_of(table, new)
             for path, fragment in zip(new["path"].to_pylist(), dataset.get_fragments(), strict=True):
                 read[*of_table, path] = fragment.to_table(dataset.schema, columns=names)

@@ -36,8 +36,11 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
         return 0
     # Those that an earlier run has removed are named again.
     there = files_in(settings, settings.table_path(table)).keys()
-    _delete(settings, table, there & set(map(checksum_path, old)))
-    return _delete(settings, table, there & old)
+    gone = there & old
+    gone -= set(map(checksum_path, there - gone))  # in folders of partitions, delta-rs takes these for old files, too
+    checksums = there & set(map(checksum_path, gone))
+    _delete(settings, table, checksums)
+    return _delete(settings, table, gone - checksums)
 
 
 def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:

@@ -26,7 +26,12 @@ def refused(done: Outcome, place: str, *parts: str) -> bool:
 @pytest.mark.parametrize(
     ("variable", "value", "place", "part"),
     [
-        ("LAKEHOUSE_SPEED", "9", "LAKEHOUSE_SPEED", "LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, LAKEHOUSE_WAREHOUSE"),
+        (
+            "LAKEHOUSE_SPEED",
+            "9",
+            "LAKEHOUSE_SPEED",
+            "LAKEHOUSE_SERVE, LAKEHOUSE_SPARK, LAKEHOUSE_UNMASKED, LAKEHOUSE_WAREHOUSE",
+        ),
         ("LAKEHOUSE_HOME", "/dev/null", "LAKEHOUSE_HOME", "'/dev/null'"),
         ("LAKEHOUSE_RUN__SPEED", "9", "LAKEHOUSE_RUN__SPEED", "'9'"),
         ("LAKEHOUSE_RUN__RETRIES", "many", "LAKEHOUSE_RUN__RETRIES", "'many'"),

@@ -22,6 +22,7 @@ from thrift.transport.TTransport import TMemoryBuffer
 
 from pulsar_lakehouse.inspection.file_checks import check_table
 from pulsar_lakehouse.inspection.query import query
+from pulsar_lakehouse.power_cuts import remove_torn_commits
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables import checksums
 from pulsar_lakehouse.tables.checksums import verify
@@ -178,6 +179,7 @@ def by_check(settings: Settings, name: str) -> Rows:
 
 def write(settings: Settings, name: str) -> None:
     """Make a table by delta-rs, with a log checkpoint and a commit after it."""
+    remove_torn_commits(settings)  # nothing was torn: checksums stay
     write_checksums(DeltaTable.create(settings.table_path(name), ROWS.schema))
     append_arrow(settings, name, ROWS)
     table = stored_table(settings, name)

@@ -72,7 +72,7 @@ def test_no_flipped_bit_gives_wrong_rows(tmp_path: Path) -> None:
 
 
 def test_nothing_is_wrong_with_a_table_that_is_as_it_was_written(project: Settings) -> None:
-    compact(stored_table(project, NAME))
+    compact(project, NAME, stored_table(project, NAME))
     checked = check_table(project, NAME)
     assert (checked.files, checked.unsummed, checked.faults) == (1, 0, [])
 
@@ -83,7 +83,7 @@ def test_a_damaged_file_is_neither_merged_nor_compacted(project: Settings) -> No
     line = f"^silver.of_delta_rs: {file.name} is damaged .its checksums differ.: `lakehouse rebuild silver.of_delta_rs "
     table = stored_table(project, NAME)
     with pytest.raises(DamagedError, match=line):
-        compact(table)
+        compact(project, NAME, table)
     with pytest.raises(DamagedError, match=line):
         merge(project, NAME, table, ROWS.slice(0, 1), Merge(on=["id"], delete=True))
     with pytest.raises(DamagedError, match=line):

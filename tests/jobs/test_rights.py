@@ -29,10 +29,31 @@ def test_all_that_is_made_from_personal_data_is_personal(tmp_path: Path) -> None
         "bronze.users": ("key", "payload", "properties"),
         "quarantine.malformed": ("key", "payload", "reason"),
         "gold.enriched_orders": joined,
-        "gold.shadow_orders": joined,
+        "gold.shadow_orders": tuple(f"{side}.{name}" for side in ("after", "before") for name in joined),
         "gold.orders_by_email": ("email", "name"),
         "quarantine.sql_rows": ("keys", "reason"),
     }
+
+
+@pytest.mark.parametrize(
+    ("select", "masked"),
+    [
+        ("SELECT * FROM silver.users", ("email_address", "last_name")),
+        ("SELECT * FROM bronze.users", ("*",)),
+        ("SELECT ledger_id AS id, payload AS e FROM bronze.users", ("e",)),
+        ("WITH q AS (SELECT * FROM bronze.users) SELECT ledger_id AS id, payload AS e FROM q", ("e", "id")),
+        ("SELECT u.id, to_json(struct(u.*)) AS e FROM silver.users u", ("e",)),
+        ("SELECT u.id, b.payload AS e FROM silver.users u JOIN bronze.users b ON b.key = u.id", ("e",)),
+        ("SELECT id, count(*) AS e FROM silver.users GROUP BY id", ()),
+        ("SELECT id, 1 AS e FROM silver.users", ()),
+    ],
+)
+def test_a_select_hides_what_it_may_have_made_from_personal_data(
+    tmp_path: Path, select: str, masked: tuple[str, ...]
+) -> None:
+    settings = settings_with(tmp_path, {})
+    (settings.declarations / "sql" / "others.sql").write_text(f"-- keys: id\n-- refresh: full\n{select}")
+    assert personal_columns(pipeline_of(settings)).get("gold.others", ()) == masked
 
 
 def test_a_reader_has_what_is_granted(tmp_path: Path) -> None:
@@ -108,6 +129,7 @@ def test_a_fact_waits_for_no_personal_data() -> None:
         ("import importlib", True),
         ("users = __import__('company')", True),
         ("def", True),
+        ("from pulsar_lakehouse import Entity\nUSERS = Entity(**open('users.json'))", True),
     ],
 )
 def test_declarations_are_loaded_if_they_may_have_personal_data(tmp_path: Path, text: str, may: bool) -> None:

@@ -71,6 +71,17 @@ def test_checksums_go_with_their_files(project: Settings) -> None:
     assert {file.name for file in path.glob(".*.crc")} == {f".{file.name}.crc" for file in path.glob("*.parquet")}
 
 
+def test_checksums_of_partitions_stay_with_their_files(settings: Settings, tmp_path: Path) -> None:
+    project = own_home(settings, tmp_path)
+    path = Path(project.table_path(NAME))
+    for name in ("Ada", "Eve"):
+        write_deltalake(path, pa.table({"name": [name], "day": ["a"]}), mode="overwrite", partition_by=["day"])
+    write_checksums(path, [f"day=a/{file.name}" for file in path.glob("day=a/*.parquet")])
+    assert remove_old_files(project, NAME, keep=timedelta()) == 1
+    [live] = path.glob("day=a/*.parquet")
+    assert [file.name for file in path.glob("day=a/.*")] == [f".{live.name}.crc"]
+
+
 def test_files_that_left_the_table_go(project: Settings) -> None:
     assert remove_old_files(project, NAME, keep=timedelta(days=7)) == 0
     assert remove_old_files(project, NAME, keep=timedelta()) == 1

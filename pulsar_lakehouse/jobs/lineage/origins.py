@@ -88,9 +88,22 @@ def origins_in_select(table: SqlTable, known: Mapping[str, Collection[str]]) -> 
     return {names.get(name, name): _origin_of(node, known) for name, node in found.items()}
 
 
+def is_unfollowed(origin: Origin) -> bool:
+    """Whether a column has no origin, and still is made from columns."""
+    if origin.columns or not origin.sql:
+        return not origin.columns
+    nodes = sqlglot.parse_one(origin.sql, dialect=DIALECT).walk()
+    return any(
+        isinstance(node, exp.Column) or (isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count))
+        for node in nodes
+    )
+
+
 def _as_schema(known: Mapping[str, Collection[str]]) -> dict[str, dict[str, dict[str, str]]]:
     schema: dict[str, dict[str, dict[str, str]]] = {}
     for name, columns in known.items():
+        if not columns:  # with such a table, sqlglot follows nothing
+            continue
         layer, _, table = name.partition(".")
         schema.setdefault(layer, {})[table] = {column.partition(".")[0]: "UNKNOWN" for column in columns}
     return schema
