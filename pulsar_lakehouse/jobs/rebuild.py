@@ -109,8 +109,9 @@ def rebuild(lake: Lake, tables: Wanted) -> Iterator[str]:
     Raises DamagedError, before anything is removed, if what they are made from is damaged.
     """
     require(lake, [each.topic.bronze_table for each in tables.entities], made_by="run")
-    if damage := damage_of(lake.settings, tables.sources):
-        raise DamagedError(f"nothing was rebuilt: of what it is made from, {damage}: see `lakehouse check`")
+    for name in tables.sources:
+        if damage := damage_of(lake.settings, [name]):
+            raise DamagedError(f"{name}: {damage}: nothing is made from it again; see `lakehouse check {name}`")
     for each in tables.enrichments:
         forget_progress(lake, each.gold_table, each.topic)
     yield from _rebuild_entities(lake, tables.entities)
@@ -167,7 +168,7 @@ def damage_of(settings: Settings, names: Iterable[str]) -> str:
     stored = (name for name in names if is_stored(settings, name))
     faults = [fault for name in stored for fault in check_table(settings, name).faults]
     more = f" and {len(faults) - 1:,} more" if len(faults) > 1 else ""
-    return f"{faults[0].table}: {faults[0].file}{more} damaged" if faults else ""
+    return f"{faults[0].file}{more} damaged" if faults else ""
 
 
 def publish_again(topic: str) -> str:

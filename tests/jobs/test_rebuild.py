@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.contracts.checks import quarantine
+from pulsar_lakehouse.damage import DamagedError
 from pulsar_lakehouse.domains.shop.declarations.items import ITEMS
 from pulsar_lakehouse.domains.shop.declarations.orders import ORDERS
 from pulsar_lakehouse.domains.shop.declarations.users import USERS
@@ -250,6 +251,12 @@ def test_tables_with_damaged_files_are_made_again(lake: Lake, tmp_path: Path) ->
         f"gold.enriched_orders: {gold} damaged, made again from bronze.orders, 1 wait",
         "The topic enriched_orders has the messages of the old table: delete it before you publish again",
     ]
+    check(lake)
+    flip_a_bit(project, "bronze.users")
+    with pytest.raises(
+        DamagedError, match=r"^bronze.users: .* damaged: nothing is made from it again; see `lakehouse "
+    ):
+        rebuilt(lake, "silver.users")
     check(lake)
 
 
