@@ -253,11 +253,9 @@ def test_tables_with_damaged_files_are_made_again(lake: Lake, tmp_path: Path) ->
     ]
     check(lake)
     flip_a_bit(project, "bronze.users")
-    with pytest.raises(
-        DamagedError, match=r"^bronze.users: .* damaged: nothing is made from it again; see `lakehouse "
-    ):
+    with pytest.raises(DamagedError, match=r"^bronze.users: .* damaged: nothing is made from it again; see "):
         rebuilt(lake, "silver.users")
-    check(lake)
+    assert tables(project) == expected(Oracle().run(MESSAGES))
 
 
 def flip_a_bit(project: Settings, table: str) -> str:
