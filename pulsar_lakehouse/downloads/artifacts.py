@@ -88,15 +88,19 @@ def _fetch(download: Download, folder: Path) -> None:
 def _run_ivy(download: Download, draft: Path) -> None:
     draft.mkdir(parents=True)
     (ivy,) = Path(pyspark.__file__).parent.glob("jars/ivy-*.jar")
-    timeouts = [f"-Dsun.net.client.default{each}Timeout={SILENT_SECONDS * 1000}" for each in ("Connect", "Read")]
-    command: list[str | Path] = [java_home() / "bin" / "java", *timeouts, "-jar", ivy, "-ivy", download.listed]
+    command: list[str | Path] = [java_home() / "bin" / "java", "-jar", ivy, "-ivy", download.listed]
     command += ["-confs", download.name, "-cache", draft / "cache", "-retrieve", draft / "files" / FILE_PATTERN]
     message = f"Downloading {download.title}, once"
     with spinner(message) as status, (draft / "log").open("w") as log:
         ivy_process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        size, since = 0, time.monotonic()
         try:
             while ivy_process.poll() is None:
-                status.update(f"{message}: {_size(draft / 'cache') / 1e6:.0f} MB so far")
+                if (now := _size(draft / "cache")) != size:
+                    size, since = now, time.monotonic()
+                elif time.monotonic() - since > SILENT_SECONDS:
+                    raise LakehouseError(f"could not download {download.title}: nothing came for {SILENT_SECONDS} s")
+                status.update(f"{message}: {size / 1e6:.0f} MB so far")
                 time.sleep(0.2)
         finally:
             ivy_process.kill()
