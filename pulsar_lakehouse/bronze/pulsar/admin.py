@@ -23,7 +23,7 @@ LOADING = ("None", "Initializing")
 
 HTTP_1_1 = 11
 
-BUSY_PAUSES = (0.1,) * 100
+BUSY_PAUSES = (0.1,) * 300
 """Pauses, in seconds, while somebody else creates the same subscription, or while a partition is loaded."""
 
 
