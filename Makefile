@@ -46,7 +46,7 @@ test-spark: install ## Run the tests that start Spark, but no broker and no Airf
 	@exec $(RUN)/pytest -m "spark and not broker and not airflow"
 
 .PHONY: test
-test: style docs ## Check style and types, build the docs, and run the tests (40 minutes)
+test: style docs ## Check style and types, build the docs, and run the tests (45 minutes)
 	@exec $(RUN)/pytest
 
 .PHONY: test-long
