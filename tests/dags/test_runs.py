@@ -349,7 +349,7 @@ def test_the_page_is_in_the_navigation(api: Api, page: Page) -> None:
     expect(shown.get_by_role("heading", name="What is wrong")).to_be_visible()
     take_picture(page, "page")
     shown.get_by_role("link", name="Tables").click()
-    expect(shown.get_by_role("cell", name="gold.enriched_orders").first).to_be_visible()
+    expect(shown.get_by_role("heading", name="Tables", level=1)).to_be_visible()
     take_picture(page, "page_tables")
     page.emulate_media(color_scheme="dark")
     shown.get_by_role("link", name="Quarantine").click()
