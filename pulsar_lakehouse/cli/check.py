@@ -52,10 +52,8 @@ def _checked(settings: Settings, names: Iterable[str]) -> Iterator[Checked]:
 def _show(pipeline: Pipeline, found: Iterable[Checked]) -> None:
     rows = []
     for each in found:
-        numbers = (each.files, each.bytes / 1e6, each.unsummed, len(each.faults))
-        rows.append(
-            (each.table, *(f"{number:,.1f}" if isinstance(number, float) else f"{number:,}" for number in numbers))
-        )
+        size, damaged = f"{each.bytes / 1e6:,.1f}", f"{len(each.faults):,}"
+        rows.append((each.table, f"{each.files:,}", size, f"{each.unsummed:,}", damaged))
         for fault in each.faults:
             report.say(f"✗ {fault.table}: {fault.file} {fault.what}: {cure(pipeline, fault.table)}", "red")
     columns = ("table", "files", "MB", "without checksums", "damaged")

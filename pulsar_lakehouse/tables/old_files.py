@@ -39,8 +39,8 @@ def remove_old_files(settings: Settings, table: str, *, keep: timedelta, held: S
     gone = there & old
     gone -= set(map(checksum_path, there - gone))  # in folders of partitions, delta-rs takes these for old files, too
     checksums = there & set(map(checksum_path, gone))
-    _delete(settings, table, checksums)
-    return _delete(settings, table, gone - checksums)
+    _delete(settings, table, gone | checksums)
+    return len(gone - checksums)
 
 
 def remove_old_log(settings: Settings, table: str, *, keep: timedelta, held: Sequence[int] = ()) -> int:
@@ -88,6 +88,8 @@ def log_checkpoint_size(settings: Settings, table: str) -> int:
 
 
 def _delete(settings: Settings, table: str, paths: Collection[str]) -> int:
+    if not paths:
+        return 0
     store = folder(settings, settings.table_path(table))
     sync_table(settings, table)  # what makes up for these files, such as a log checkpoint
     try:
