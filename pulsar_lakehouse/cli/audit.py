@@ -27,5 +27,7 @@ def audit_command(
     if as_json:
         shapes.show(Audit(entries=found))
         return
+    if not found:
+        report.say("There is no entry yet")
     for each in found:
         report.say(one_line(f"{each.at}  {each.who}{'  (unmasked)' if each.unmasked else ''}  {each.did}"))
