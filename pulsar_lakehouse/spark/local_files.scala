@@ -2,15 +2,21 @@
   *
   * Without its native library, Hadoop runs `chmod` and `readlink`, several times for each rename. Delta and checkpoints
   * commit by renames. Java can do both itself.
+  *
+  * Nor does Hadoop sync local files. A commit could be on the disk before the files that it names, and a loss of power
+  * would leave it without them. So all that has changed is synced before a rename, and the rename itself after it.
   */
 package lakehouse {
 
-import java.io.{File, FileNotFoundException}
+import java.io.{File, FileNotFoundException, FilterOutputStream, IOException, OutputStream}
 import java.net.URI
-import java.nio.file.{Files, StandardCopyOption}
+import java.nio.channels.FileChannel
+import java.nio.charset.StandardCharsets
+import java.nio.file.{Files, NoSuchFileException, StandardCopyOption, Path => JavaPath}
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.jdk.CollectionConverters._
+import scala.util.Using
 
 import io.delta.storage.HDFSLogStore
 import org.apache.hadoop.conf.Configuration
@@ -32,18 +38,79 @@ class RawFiles extends RawLocalFileSystem {
 
   /** If it fails, Hadoop's own copies the file: who reads it meanwhile, or after a crash, would see half of it. */
   override def rename(from: Path, to: Path): Boolean = {
-    Files.move(pathToFile(from).toPath, pathToFile(to).toPath, StandardCopyOption.ATOMIC_MOVE)
+    val (source, target) = (pathToFile(from).toPath, pathToFile(to).toPath)
+    Unsynced.sync()
+    Files.move(source, target, StandardCopyOption.ATOMIC_MOVE)
+    Unsynced.add(source.getParent, target.getParent)
+    Unsynced.sync()
     true
   }
 
-  /** If it fails, Hadoop's own does not say why. */
-  override protected def mkOneDirWithMode(path: Path, file: File, permission: FsPermission): Boolean =
-    super.mkOneDirWithMode(path, file, permission) || {
-      if (!file.isDirectory) Files.createDirectory(file.toPath)
-      true
+  override protected def createOutputStreamWithMode(path: Path, append: Boolean, permission: FsPermission): OutputStream = {
+    val (file, made) = (pathToFile(path).toPath, super.createOutputStreamWithMode(path, append, permission))
+    new FilterOutputStream(made) {
+      override def write(bytes: Array[Byte], from: Int, count: Int): Unit = made.write(bytes, from, count)
+      override def close(): Unit = {
+        super.close()
+        Unsynced.add(file, file.getParent)
+      }
     }
+  }
+
+  override def open(path: Path, bufferSize: Int): FSDataInputStream = {
+    val opened = super.open(path, bufferSize)
+    if (LocalLog.isCommit(path.getName)) Unsynced.addCommit(pathToFile(path).toPath)
+    opened
+  }
+
+  override def delete(path: Path, recursive: Boolean): Boolean = {
+    try super.delete(path, recursive)
+    finally Unsynced.add(pathToFile(path).toPath.getParent)
+  }
+
+  /** If it fails, Hadoop's own does not say why. */
+  override protected def mkOneDirWithMode(path: Path, file: File, permission: FsPermission): Boolean = {
+    if (!super.mkOneDirWithMode(path, file, permission) && !file.isDirectory) Files.createDirectory(file.toPath)
+    Unsynced.add(file.toPath.getParent)
+    true
+  }
 
   private val SetGroup = 0x400
+}
+
+/** Files that were written, and folders in which something was made or removed, since they were synced. */
+object Unsynced {
+  private val paths = ConcurrentHashMap.newKeySet[JavaPath]
+
+  def add(changed: JavaPath*): Unit = changed.foreach(paths.add)
+
+  /** A commit of delta-rs, which syncs only afterwards, and its files. Whoever has read it may rely on it. */
+  def addCommit(commit: JavaPath): Unit =
+    Using.resource(Files.lines(commit, StandardCharsets.ISO_8859_1)) { lines =>
+      val actions = lines.iterator.asScala
+      if (actions.hasNext && actions.next().contains("delta-rs")) {
+        add(commit, commit.getParent)
+        for (Written(path) <- actions) {
+          val file = commit.getParent.resolveSibling(new URI(path).getPath)
+          add(file, file.getParent)
+        }
+      }
+    }
+  private val Written = """\{"(?:add|cdc)":\{"path":"([^"]*)".*""".r
+
+  /** Waits for what another thread is syncing, too. */
+  def sync(): Unit = synchronized {
+    for (path <- paths.asScala.toSeq) {
+      paths.remove(path)
+      try Using.resource(FileChannel.open(path))(_.force(true))
+      catch {
+        case _: NoSuchFileException => // it was a draft
+        case error: IOException =>
+          paths.add(path)
+          throw error
+      }
+    }
+  }
 }
 
 /** For code that asks for a `FileSystem`. As in Spark's default, which is Hive's, a rename does not replace a file. */
@@ -85,6 +152,8 @@ object LocalLog {
   private val known = ConcurrentHashMap.newKeySet[File]
   private val Kinds = Seq("checkpoint.parquet", "crc", "json") // in the order of their names
   private val Version = """(\d{20})\.(.*)""".r
+
+  def isCommit(name: String): Boolean = name.endsWith(".json") && Version.matches(name)
 
   /** The names from this one on that files have, or can have. */
   private def names(folder: File, first: String): Iterator[String] = first match {
