@@ -1,13 +1,12 @@
 """Removes the last commit of a table of which a loss of power has left only a part.
 
-Commits of delta-rs are synced after they are visible, before this process goes on. So after a loss of power, the last
-commit of a table can be torn, or lack files. It is done again. Those of Spark are not synced: a checkpoint can tell of
-one that is torn, so all checkpoints are removed with it. Whether its files are whole is not looked at.
+Commits of delta-rs are synced after they are visible, before this process goes on, and before Spark reads them. So after
+a loss of power, the last commit of a table can be torn, or lack files, and nothing relies on it. It is done again. What a
+commit of Spark names is synced before it (`local_files.scala`).
 """
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -41,7 +40,7 @@ def remove_torn_commits(settings: Settings) -> None:
     with exclusive(file.with_suffix(".lock")):
         if boot not in (known := _known(file)):
             for log in Path(root).glob("*/*/_delta_log"):
-                _look_through(settings, log)
+                _look_through(log)
             disk.write(file, "\n".join([*known, boot][-STARTS:]).encode())
 
 
@@ -57,7 +56,7 @@ def _boot() -> str:
         return str(psutil.boot_time())
 
 
-def _look_through(settings: Settings, log: Path) -> None:
+def _look_through(log: Path) -> None:
     of_version = {path: int(named[1]) for path in log.iterdir() if (named := _VERSION.fullmatch(path.name))}
     commits = sorted(path for path in of_version if path.suffix == ".json" and path.name[0] != ".")
     if not commits:
@@ -76,9 +75,6 @@ def _look_through(settings: Settings, log: Path) -> None:
             last = of_version[commit] - 1
             name = ".".join(log.parts[-3:-1])
             CONSOLE.say(f"{name}: version {last + 1} was torn by a power cut: it is removed, and made again")
-        if not actions:  # it may be Spark's
-            shutil.rmtree(settings.checkpoint_root, ignore_errors=True)
-            CONSOLE.say("All checkpoints are removed with it; tables declared in SQL need `lakehouse refresh --full`")
         in_log = (commit, commit.with_suffix(".checkpoint.parquet"), log / "_last_checkpoint")
         for file in (*in_log, *(log.parent / path for path, _ in added)):
             file.with_name(f".{file.name}.crc").unlink(missing_ok=True)  # these checksums may be torn

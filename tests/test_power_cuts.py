@@ -50,14 +50,10 @@ def test_a_whole_commit_stays(own: Settings) -> None:
 
 @pytest.mark.parametrize("left", [b"", b'{"commitInfo":{"timest', bytes(600)])
 def test_a_torn_commit_is_removed(own: Settings, left: bytes) -> None:
-    """Spark may have written it, and a checkpoint may tell of it."""
-    checkpoint = Path(own.checkpoint_path(NAME))
-    checkpoint.mkdir(parents=True)
     (log(own) / f"{2:020}.json").write_bytes(left)
     remove_torn_commits(own)
     assert rows(own) == [1]
     assert not [path for path in log(own).iterdir() if f"{2:020}" in path.name]
-    assert not checkpoint.exists()
 
 
 def test_a_commit_without_its_file_is_removed(own: Settings) -> None:

@@ -4,7 +4,7 @@
   * commit by renames. Java can do both itself.
   *
   * Nor does Hadoop sync local files. A commit could be on the disk before the files that it names, and a loss of power
-  * would leave it without them. So all that has changed is synced before a rename, and the rename itself after it.
+  * would leave it without them. So what has changed is synced before a rename, and the rename itself after it.
   */
 package lakehouse {
 
@@ -12,8 +12,8 @@ import java.io.{File, FileNotFoundException, FilterOutputStream, IOException, Ou
 import java.net.URI
 import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets
-import java.nio.file.{Files, NoSuchFileException, StandardCopyOption, Path => JavaPath}
-import java.util.concurrent.ConcurrentHashMap
+import java.nio.file.{Files, NoSuchFileException, StandardCopyOption}
+import java.util.concurrent.{ConcurrentHashMap, TimeUnit}
 
 import scala.jdk.CollectionConverters._
 import scala.util.Using
@@ -38,75 +38,90 @@ class RawFiles extends RawLocalFileSystem {
 
   /** If it fails, Hadoop's own copies the file: who reads it meanwhile, or after a crash, would see half of it. */
   override def rename(from: Path, to: Path): Boolean = {
-    val (source, target) = (pathToFile(from).toPath, pathToFile(to).toPath)
-    Unsynced.sync()
-    Files.move(source, target, StandardCopyOption.ATOMIC_MOVE)
-    Unsynced.add(source.getParent, target.getParent)
-    Unsynced.sync()
+    Unsynced.rename(pathToFile(from), pathToFile(to))
     true
   }
 
-  override protected def createOutputStreamWithMode(path: Path, append: Boolean, permission: FsPermission): OutputStream = {
-    val (file, made) = (pathToFile(path).toPath, super.createOutputStreamWithMode(path, append, permission))
+  override protected def createOutputStreamWithMode(
+      path: Path, append: Boolean, permission: FsPermission): OutputStream = {
+    val (file, made) = (pathToFile(path), super.createOutputStreamWithMode(path, append, permission))
     new FilterOutputStream(made) {
       override def write(bytes: Array[Byte], from: Int, count: Int): Unit = made.write(bytes, from, count)
       override def close(): Unit = {
         super.close()
-        Unsynced.add(file, file.getParent)
+        Unsynced.add(file, file.getParentFile)
       }
     }
   }
 
   override def open(path: Path, bufferSize: Int): FSDataInputStream = {
-    val opened = super.open(path, bufferSize)
-    if (LocalLog.isCommit(path.getName)) Unsynced.addCommit(pathToFile(path).toPath)
-    opened
+    Unsynced.syncCommitOf(pathToFile(path))
+    super.open(path, bufferSize)
   }
 
-  override def delete(path: Path, recursive: Boolean): Boolean = {
+  override def delete(path: Path, recursive: Boolean): Boolean =
     try super.delete(path, recursive)
-    finally Unsynced.add(pathToFile(path).toPath.getParent)
-  }
+    finally Unsynced.add(pathToFile(path).getParentFile)
 
   /** If it fails, Hadoop's own does not say why. */
-  override protected def mkOneDirWithMode(path: Path, file: File, permission: FsPermission): Boolean = {
-    if (!super.mkOneDirWithMode(path, file, permission) && !file.isDirectory) Files.createDirectory(file.toPath)
-    Unsynced.add(file.toPath.getParent)
-    true
-  }
+  override protected def mkOneDirWithMode(path: Path, file: File, permission: FsPermission): Boolean =
+    file.isDirectory || {
+      if (!super.mkOneDirWithMode(path, file, permission) && !file.isDirectory) Files.createDirectory(file.toPath)
+      Unsynced.add(file.getParentFile)
+      true
+    }
 
   private val SetGroup = 0x400
 }
 
-/** Files that were written, and folders in which something was made or removed, since they were synced. */
+/** What has changed since it was synced: files that were closed, and folders in which something was made or removed. */
 object Unsynced {
-  private val paths = ConcurrentHashMap.newKeySet[JavaPath]
+  private val changed = ConcurrentHashMap.newKeySet[File]
 
-  def add(changed: JavaPath*): Unit = changed.foreach(paths.add)
+  def add(files: File*): Unit = files.foreach(changed.add)
 
-  /** A commit of delta-rs, which syncs only afterwards, and its files. Whoever has read it may rely on it. */
-  def addCommit(commit: JavaPath): Unit =
-    Using.resource(Files.lines(commit, StandardCharsets.ISO_8859_1)) { lines =>
-      val actions = lines.iterator.asScala
-      if (actions.hasNext && actions.next().contains("delta-rs")) {
-        add(commit, commit.getParent)
-        for (Written(path) <- actions) {
-          val file = commit.getParent.resolveSibling(new URI(path).getPath)
-          add(file, file.getParent)
+  /** One after the other, as who sees a new name may rely on it. Nobody relies on checksums. */
+  def rename(from: File, to: File): Unit = synchronized {
+    sync()
+    Files.move(from.toPath, to.toPath, StandardCopyOption.ATOMIC_MOVE)
+    add(from.getParentFile, to.getParentFile)
+    if (!to.getName.endsWith(".crc")) sync()
+  }
+
+  /** Before a file of a log is read: who made its commit may not have synced it yet.
+    *
+    * Spark has synced its files, and delta-rs syncs all of it now. Then both write the `.crc` of its version, which is
+    * kept for an hour.
+    */
+  def syncCommitOf(file: File): Unit = file.getName match {
+    case LogFile(version) =>
+      val log = file.getParentFile
+      val commit = new File(log, s"$version.json")
+      val age = System.currentTimeMillis - commit.lastModified
+      if (age < TimeUnit.HOURS.toMillis(1) && !new File(log, s"$version.crc").exists()) {
+        add(log)
+        val actions = Files.readString(commit.toPath, StandardCharsets.ISO_8859_1)
+        if (!BySpark.matches(actions)) {
+          val paths = Written.findAllMatchIn(actions).map(found => new URI(found.group(1)).getPath)
+          val files = paths.map(new File(log.getParentFile, _)) ++ Iterator(commit)
+          files.foreach(file => add(file, file.getParentFile))
+          sync()
         }
       }
-    }
-  private val Written = """\{"(?:add|cdc)":\{"path":"([^"]*)".*""".r
+    case _ =>
+  }
+  private val LogFile = """(\d{20})\.(?:json|checkpoint\.parquet)""".r
+  private val BySpark = """(?s)[^\n]*"engineInfo":"Apache-Spark.*""".r
+  private val Written = """(?m)^\{"(?:add|cdc)":\{"path":"([^"]*)""".r
 
-  /** Waits for what another thread is syncing, too. */
-  def sync(): Unit = synchronized {
-    for (path <- paths.asScala.toSeq) {
-      paths.remove(path)
-      try Using.resource(FileChannel.open(path))(_.force(true))
+  private def sync(): Unit = synchronized {
+    for (file <- changed.asScala.toSeq) {
+      changed.remove(file)
+      try Using.resource(FileChannel.open(file.toPath))(_.force(true))
       catch {
         case _: NoSuchFileException => // it was a draft
         case error: IOException =>
-          paths.add(path)
+          changed.add(file)
           throw error
       }
     }
@@ -152,8 +167,6 @@ object LocalLog {
   private val known = ConcurrentHashMap.newKeySet[File]
   private val Kinds = Seq("checkpoint.parquet", "crc", "json") // in the order of their names
   private val Version = """(\d{20})\.(.*)""".r
-
-  def isCommit(name: String): Boolean = name.endsWith(".json") && Version.matches(name)
 
   /** The names from this one on that files have, or can have. */
   private def names(folder: File, first: String): Iterator[String] = first match {

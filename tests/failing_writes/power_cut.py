@@ -34,9 +34,14 @@ def names_in(home: Path) -> dict[Path, int]:
     return {home: FOLDER} | {path: FOLDER if path.is_dir() else path.stat().st_ino for path in home.rglob("*")}
 
 
-def make_disk(shim: Shim, home: Path, before: Names, made: Path, draw: random.Random) -> None:
-    """Make the home anew as it can be after a loss of power. All that there was `before` was on the disk."""
-    calls = sorted(_calls(shim, home))
+def make_disk(
+    shim: Shim, home: Path, before: Names, made: Path, draw: random.Random, *, done: int | None = None
+) -> None:
+    """Make the home anew as it can be after a loss of power. All that there was `before` was on the disk.
+
+    With `done`, the power was lost after so many of the calls.
+    """
+    calls = sorted(_calls(shim, home))[:done]
     held = {number: path for path, number in names_in(home).items()}
     held |= {int(path.name): path for path in shim.kept.iterdir()}
     for path, number in _left(calls, before, draw).items():
@@ -97,6 +102,7 @@ def _content(whole: bytes, calls: list[Call], draw: random.Random, *, was_there:
     """What is left of a file, given its calls and those that sync all files."""
     synced = max((call.moment for call in calls if call.name in ("sync", "sync all")), default=0)
     written = [call for call in calls if call.name in ("open", "write")]
+    whole = whole[: written[-1].size] if written else whole
     if all(call.moment < synced for call in written):
         return whole
     on_disk = max((call.size for call in written if call.moment < synced), default=0)

@@ -1,6 +1,7 @@
 """A few calls that fail, in all kinds of processes; `make failing-writes` lets far more of them fail."""
 
 import os
+import random
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.declared import Table
 from pulsar_lakehouse.tables.lake import Lake
+from tests.failing_writes.power_cut import make_disk, names_in
 from tests.failing_writes.run import Fault, Trial, World
 from tests.failing_writes.shim import NO_COMPILER, Failure, Shim, has_compiler
 from tests.lake import own_home, read
@@ -119,6 +121,22 @@ def test_a_commit_of_spark_is_whole_or_not_there(lake: Lake, tmp_path: Path, shi
         rows = held
     boats.append(row)
     assert len(read(own.settings, "silver.boats")) == rows + 1
+
+
+def test_power_may_be_lost_at_each_call_of_commits_of_spark(lake: Lake, tmp_path: Path, shim: Shim) -> None:
+    own, draw = Lake(lake.spark, own_home(lake.settings, tmp_path / "home")), random.Random(1)
+    properties = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "2"}
+    own.create(Table(name="silver.boats", columns="id BIGINT", properties=properties))
+    boats, before = own.table("silver.boats"), names_in(own.settings.home)
+    with shim.failing(notes=True):
+        boats.append(lake.spark.range(3))
+        boats.delta.delete("id = 0")
+    held = []
+    for done in range(len(shim.notes.read_text().splitlines()) + 1):
+        cut = own_home(own.settings, tmp_path / f"{done}")
+        make_disk(shim, own.settings.home, before, cut.home, draw, done=done)
+        held.append(len(read(cut, "silver.boats")))
+    assert (sorted(held, key=[0, 3, 2].index), held[-1]) == (held, 2)
 
 
 @pytest.mark.long

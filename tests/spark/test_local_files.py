@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
@@ -147,6 +149,30 @@ def test_no_process_is_started(
     files.create(hadoop.Path(f"{tmp_path}/a/file")).close()
     rename(tmp_path / "a" / "file", tmp_path / "a" / "other")
     assert of_children() == before
+
+
+def synced(shim: Shim, folder: Path) -> list[str]:
+    """What was synced since the shim takes notes."""
+    calls = [line.split("\t") for line in shim.notes.read_text().splitlines()]
+    return sorted({str(Path(path).relative_to(folder)) for _, name, _, _, path, _ in calls if name == "sync"})
+
+
+def test_a_commit_of_delta_rs_is_synced_before_it_is_relied_on(
+    shim: Shim | None, hadoop: Any, files: Any, tmp_path: Path
+) -> None:
+    if shim is None:
+        pytest.skip(NO_COMPILER)
+    write_deltalake(tmp_path, pa.table({"place": ["a b"], "id": [1]}), partition_by=["place"])
+    commit = hadoop.Path(f"{tmp_path}/_delta_log/{0:020}.json")
+    [file] = tmp_path.glob("*/*.parquet")
+    with shim.failing(notes=True):
+        files.open(commit).close()
+    made = [tmp_path / "_delta_log", file.parent, file, tmp_path / "_delta_log" / commit.getName()]
+    assert synced(shim, tmp_path) == sorted(str(path.relative_to(tmp_path)) for path in made)
+    (tmp_path / "_delta_log" / f"{0:020}.crc").touch()
+    with shim.failing(notes=True):
+        files.open(commit).close()
+    assert synced(shim, tmp_path) == []
 
 
 @pytest.fixture
