@@ -1,8 +1,8 @@
 """Removes the last commit of a table of which a loss of power has left only a part.
 
-Commits of delta-rs are synced after they are visible, before this process goes on, and before Spark reads them. So after
-a loss of power, the last commit of a table can be torn, or lack files, and nothing relies on it. It is done again. What a
-commit of Spark names is synced before it (`local_files.scala`).
+Commits of delta-rs are synced after they are visible, before this process goes on, and before Spark reads them. So
+after a loss of power, the last commit of a table can be torn, or lack files, and nothing relies on it. It is done
+again. What a commit of Spark names is synced before it (`local_files.scala`).
 """
 
 import json
