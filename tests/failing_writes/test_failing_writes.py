@@ -126,10 +126,11 @@ def test_a_commit_of_spark_is_whole_or_not_there(lake: Lake, tmp_path: Path, shi
 def test_power_may_be_lost_at_each_call_of_commits_of_spark(lake: Lake, tmp_path: Path, shim: Shim) -> None:
     own, draw = Lake(lake.spark, own_home(lake.settings, tmp_path / "home")), random.Random(1)
     properties = {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "2"}
-    own.create(Table(name="silver.boats", columns="id BIGINT", properties=properties))
+    columns, partitions = "id BIGINT, harbor BIGINT", ("harbor",)
+    own.create(Table(name="silver.boats", columns=columns, partition_by=partitions, properties=properties))
     boats, before = own.table("silver.boats"), names_in(own.settings.home)
     with shim.failing(notes=True):
-        boats.append(lake.spark.range(3))
+        boats.append(lake.spark.range(3).selectExpr("id", "id AS harbor"))
         boats.delta.delete("id = 0")
     held = []
     for done in range(len(shim.notes.read_text().splitlines()) + 1):

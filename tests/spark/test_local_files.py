@@ -152,9 +152,10 @@ def test_no_process_is_started(
 
 
 def synced(shim: Shim, folder: Path) -> list[str]:
-    """What was synced since the shim takes notes."""
+    """What was synced in a folder since the shim takes notes."""
     calls = [line.split("\t") for line in shim.notes.read_text().splitlines()]
-    return sorted({str(Path(path).relative_to(folder)) for _, name, _, _, path, _ in calls if name == "sync"})
+    paths = {Path(path) for _, name, _, _, path, _ in calls if name == "sync"}
+    return sorted(str(path.relative_to(folder)) for path in paths if path.is_relative_to(folder))
 
 
 def test_a_commit_of_delta_rs_is_synced_before_it_is_relied_on(
