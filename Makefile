@@ -99,6 +99,7 @@ failing-network: install ## Let the network fail and heal, and check the tables 
 .PHONY: power-cuts
 power-cuts: install ## Lose the power in each step, and check its tables; SEED=1 TIMES=100 (hours)
 	@$(RUN)/python -m tests.failing_writes --power-cuts --seed $(or $(SEED),1) --times $(or $(TIMES),100)
+	@$(RUN)/python -m tests.failing_writes --power-cuts --by-spark --seed $(or $(SEED),1) --times $(or $(TIMES),100)
 
 .PHONY: flipped-bits
 flipped-bits: install ## Flip bits in files of tables, and count who notices; SEED=1 BITS=240 (10 minutes)

@@ -21,6 +21,7 @@ from rich.console import Console
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.settings import Settings, load_settings
 from pulsar_lakehouse.spark.session import SHORT_RUN, start_spark, stop_spark
+from pulsar_lakehouse.tables import lake as lakes
 from tests.failing_writes.run import Outcome, World, drawn, drawn_commands, drawn_power_cuts
 from tests.failing_writes.scenario import STEPS
 from tests.failing_writes.shim import NO_COMPILER, Shim, has_compiler
@@ -33,6 +34,7 @@ def failing_writes(
     times: Annotated[int, typer.Option(min=0, help="How many steps fail.")] = 300,
     commands: Annotated[int, typer.Option(min=0, help="How many commands fail, each with a JVM of its own.")] = 0,
     power_cuts: Annotated[bool, typer.Option(help="Lose the power instead.")] = False,
+    by_spark: Annotated[bool, typer.Option(help="Spark also writes few rows, not only many.")] = False,
     only: Annotated[str, typer.Option(help="Only steps whose name contains this regular expression.")] = "",
     minutes: Annotated[float, typer.Option(help="No step begins later than that.")] = 600,
 ) -> None:
@@ -41,6 +43,8 @@ def failing_writes(
         raise SystemExit(f"failing_writes {NO_COMPILER}")
     if "FAILING_WRITES" not in os.environ:
         raise SystemExit(run_with_shim())
+    if by_spark:
+        lakes.FEW_BYTES = -1
     began, shim = time.monotonic(), Shim.of_this_process()
     names = [name for name in STEPS if re.search(only, name)]
     with settings_of(shim, needs_broker=any(STEPS[name].needs_broker for name in names)) as settings:
