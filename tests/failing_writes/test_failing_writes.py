@@ -112,7 +112,7 @@ def test_a_commit_of_spark_is_whole_or_not_there(lake: Lake, tmp_path: Path, shi
     with shim.failing():
         boats.append(row)
     calls, rows = shim.calls, 1
-    for at in range(1, calls + 1, 4):  # each append takes Spark a second
+    for at in range(1, calls + 1, 5):  # each append takes Spark a second
         with shim.failing(failure, at), suppress(Py4JJavaError, PySparkException):
             boats.append(row)
             rows += 1
