@@ -1,7 +1,7 @@
 """What is on the disk, and so is still there after a loss of power.
 
-One rule is followed: what something relies on is on the disk before it. For Spark, `local_files.scala` does so. delta-rs
-does not sync: `power_cuts.py` removes a commit of which a loss of power has left a part.
+One rule is followed: what something relies on is on the disk before it. For Spark, `local_files.scala` does so.
+delta-rs does not sync: `power_cuts.py` removes a commit of which a loss of power has left a part.
 """
 
 import ctypes

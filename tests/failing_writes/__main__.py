@@ -44,7 +44,7 @@ def failing_writes(
     if "FAILING_WRITES" not in os.environ:
         raise SystemExit(run_with_shim())
     if by_spark:
-        lakes.FEW_BYTES = -1
+        vars(lakes)["FEW_BYTES"] = -1
     began, shim = time.monotonic(), Shim.of_this_process()
     names = [name for name in STEPS if re.search(only, name)]
     with settings_of(shim, needs_broker=any(STEPS[name].needs_broker for name in names)) as settings:
