@@ -1,7 +1,7 @@
 """The life of rows: what each commit of a table did to them, read from the table's log and files without Spark."""
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isnan
@@ -12,13 +12,12 @@ from urllib.parse import unquote
 import duckdb
 import obstore
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from pulsar_lakehouse.arrow import dataset
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import files_in, folder, has_tables
 from pulsar_lakehouse.tables.checksums import verify_files
-from pulsar_lakehouse.tables.stored import VERIFIED, arrow_files, is_stored, stored_table
+from pulsar_lakehouse.tables.stored import ANYWHERE, VERIFIED, Ranges, arrow_files, is_stored, stored_table
 
 Row = dict[str, Any]
 
@@ -41,6 +40,30 @@ class RowChange:
     """Whether the row was there before: the log, or the files that are kept, begin with this version."""
 
 
+@dataclass(frozen=True)
+class _File:
+    partition: Mapping[str, str | None]
+    """The values of the partition columns."""
+    low: Row
+    """The bounds that the log has of other columns, with those of structs in structs."""
+    high: Row
+
+    def may_have(self, near: Ranges) -> bool:
+        return not any(self._is_off(column.split("."), *ends) for column, ends in near.items())
+
+    def _is_off(self, column: Sequence[str], first: Any, last: Any) -> bool:
+        low, high = _field(self.low, column), _field(self.high, column)
+        # Others than integers and texts are not in the log as they are in a table.
+        is_comparable = type(low) is type(high) is type(first) and isinstance(first, int | str)
+        return is_comparable and (high < first or (last is not None and last < low))
+
+
+def _field(bounds: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        bounds = bounds.get(name) if isinstance(bounds, dict) else None
+    return bounds
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Commit:
     version: int
@@ -50,17 +73,23 @@ class _Commit:
     reason: str
 
 
-Files = dict[str, Mapping[str, str | None]]
-"""By the path of a file within its table, the values of the partition columns."""
+Files = dict[str, _File]
+"""By the paths of files within their table."""
 
 
 def changes_of_rows(
-    settings: Settings, name: str, where: str, values: Mapping[str, object], *, identity: Callable[[Row], Hashable]
+    settings: Settings,
+    name: str,
+    where: str,
+    values: Mapping[str, object],
+    *,
+    identity: Callable[[Row], Hashable],
+    near: Ranges = ANYWHERE,
 ) -> list[RowChange]:
     """The changes of the rows that match, oldest first; none if there is no such table.
 
     `where` is a condition in DuckDB's SQL over the columns, of which partition columns are text, and `values` are its
-    parameters. Rows with the same `identity` are versions of one row.
+    parameters. All rows that match are within the ranges. Rows with the same `identity` are versions of one row.
 
     Maintenance removes files that left the table a week ago. The history begins with the first version of which all
     files are there.
@@ -73,10 +102,8 @@ def changes_of_rows(
     # The first version that needs no file that is gone.
     begin = max((each.version for each in commits if set(each.removed) - present.keys()), default=commits[0].version)
     needed = active | {file: at for commit in commits for file, at in commit.added.items()}
-    readable = {file: at for file, at in needed.items() if file in present}
-    if not has_tables(settings):
-        verify_files(Path(path), dict.fromkeys(readable))
-    found = _matching(arrow_files(settings, path), readable, where, values)
+    readable = {file: at for file, at in needed.items() if file in present and at.may_have(near)}
+    found = _matching(settings, path, readable, where, values)
     changes: list[RowChange] = []
     for commit in commits:
         active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
@@ -87,6 +114,25 @@ def changes_of_rows(
         after = _rows_of(active if is_first else commit.added, found, identity)
         changes += _compare(name, commit, before, after, is_oldest=is_first and begin > 0)
     return changes
+
+
+def rows_added_after(
+    settings: Settings, name: str, version: int, where: str, values: Mapping[str, object]
+) -> Iterator[Row]:
+    """The rows that match in the files that commits after a version have added, also if they left the table since.
+
+    `where` and `values` are as those of `changes_of_rows`. A commit that only moves rows to other files counts, too.
+    """
+    if not is_stored(settings, name):
+        return
+    path = settings.table_path(name)
+    commits, present = list(_commits(settings, path)), files_in(settings, path)
+    added = _files_before(settings, name, commits[0]) if commits[0].version > version + 1 else {}
+    for commit in commits:
+        added |= commit.added if commit.version > version else {}
+    readable = {file: at for file, at in added.items() if file in present}
+    for rows in _matching(settings, path, readable, where, values).values():
+        yield from rows
 
 
 def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
@@ -105,10 +151,15 @@ def _commit(version: int, actions: str, written: datetime) -> _Commit:
     return _Commit(
         version=version,
         at=datetime.fromtimestamp(told["timestamp"] / 1000, UTC) if told else written,
-        added={unquote(line["add"]["path"]): line["add"]["partitionValues"] for line in lines if "add" in line},
+        added={unquote(line["add"]["path"]): _added(line["add"]) for line in lines if "add" in line},
         removed=tuple(unquote(line["remove"]["path"]) for line in lines if "remove" in line),
         reason=told.get("userMetadata") or "",
     )
+
+
+def _added(action: Mapping[str, Any]) -> _File:
+    bounds = json.loads(action.get("stats") or "{}")
+    return _File(action["partitionValues"], bounds.get("minValues") or {}, bounds.get("maxValues") or {})
 
 
 def _files_before(settings: Settings, name: str, first: _Commit) -> Files:
@@ -116,30 +167,40 @@ def _files_before(settings: Settings, name: str, first: _Commit) -> Files:
     if first.version == 0:
         return {}
     rows = pa.table(stored_table(settings, name, first.version).get_add_actions()).to_pylist()
-    partitions = {unquote(row["path"]): row.get("partition") or {} for row in rows}
+    files = {unquote(row["path"]): row for row in rows}
     return {
-        file: {name: None if value is None else str(value) for name, value in values.items()}
-        for file, values in partitions.items()
+        file: _File(
+            {name: None if value is None else str(value) for name, value in (row.get("partition") or {}).items()},
+            row.get("min") or {},
+            row.get("max") or {},
+        )
+        for file, row in files.items()
         if file not in first.added
     }
 
 
-def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
+def _matching(
+    settings: Settings, path: str, needed: Files, where: str, values: Mapping[str, object]
+) -> dict[str, list[Row]]:
     """The rows that match, by file. Each file is read with its own columns."""
-    found: dict[str, list[Row]] = {}
+    if not has_tables(settings):
+        verify_files(Path(path), dict.fromkeys(needed))
+    files, found = arrow_files(settings, path), dict[str, list[Row]]()
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        for file, partition in needed.items():
+        for file, at in needed.items():
             in_file = dataset(file, filesystem=files, format=VERIFIED)
             connection.register("rows_of_file", in_file)
             # A MERGE also writes the partition columns to the files, where others leave them out.
-            own = [f'"{name}"' for name in in_file.schema.names if name not in (*partition, *MARKS)]
-            columns = ", ".join((*own, *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
-            rows = f"SELECT {columns} FROM rows_of_file"
-            result = connection.execute(f"SELECT * FROM ({rows}) WHERE {where}", dict(values))
+            own = [f'"{name}"' for name in in_file.schema.names if name not in (*at.partition, *MARKS)]
+            columns = ", ".join((*own, *(f'{_text(value)} AS "{name}"' for name, value in at.partition.items())))
+            matching = f"FROM (SELECT {columns} FROM rows_of_file) WHERE {where}"
+            # First, only the columns of the condition are read: few files have such a row, and they can be wide.
+            if not connection.execute(f"SELECT 1 {matching} LIMIT 1", dict(values)).fetchall():
+                continue
+            result = connection.execute(f"SELECT * {matching}", dict(values))
             names = [column[0] for column in result.description]
-            if matching := result.fetchall():
-                found[file] = [dict(zip(names, row, strict=True)) for row in matching]
+            found[file] = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
     return found
 
 

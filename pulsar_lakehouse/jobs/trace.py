@@ -8,20 +8,21 @@ from functools import partial
 import pyarrow as pa
 
 from pulsar_lakehouse.access import ITSELF, Reader
-from pulsar_lakehouse.checkpoints.batches import begun_at
+from pulsar_lakehouse.checkpoints.batches import begun_at, last_batch
+from pulsar_lakehouse.checkpoints.offsets import table_offsets
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
+from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows, rows_added_after
 from pulsar_lakehouse.inspection.table_status import batches_of
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.masking import masked_row
-from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
+from pulsar_lakehouse.tables.stored import columns_of, is_stored, stored_table
 
 Place = tuple[int, int, int]
 """Ledger, entry and index in the batch of a message. Ledgers are of one partition each."""
@@ -78,9 +79,11 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str], read
 
     Raises ConfigurationError for values that no key can have.
     """
+    # Before the tables: what is placed from now on is found in bronze, if not where it was placed.
+    all_placed = _all_placed(settings, facts)
     changes = {name: _with_keys(settings, name, facts, keys, _identity_of_fact) for name in facts.places}
     placed = {_place_of_fact(_row(change)) for of_table in changes.values() for change in of_table}
-    landed, events = _messages(settings, facts, keys, placed, reader)
+    landed, events = _messages(settings, facts, keys, placed, reader, since=all_placed)
     in_gold = changes[facts.gold_table]
     tellers: dict[str, Callable[[RowChange], str]] = {
         facts.gold_table: partial(_told_of_gold, settings, facts, _arrivals(settings, facts, in_gold)),
@@ -129,10 +132,12 @@ def _with_keys(
             f"{' '.join(keys)}: a key of {declared.topic.name} has only {', '.join(declared.keys)}; "
             "another topic is named by --topic"
         )
-    if table not in table_names(settings):
+    if not is_stored(settings, table):
         return []
-    where, values = has_values(dict(zip(declared.keys, keys, strict=False)), columns_of(stored_table(settings, table)))
-    return changes_of_rows(settings, table, where, values, identity=identity)
+    columns = dict(zip(declared.keys, keys, strict=False))
+    where, values = has_values(columns, columns_of(stored_table(settings, table)))
+    near = {column: (value, value) for column, value in zip(columns, values.values(), strict=True)}
+    return changes_of_rows(settings, table, where, values, identity=identity, near=near)
 
 
 def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[str, object]]:
@@ -150,13 +155,29 @@ def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[s
     return " AND ".join(f'"{column}" = ${value}' for column, value in zip(texts, values, strict=True)), values
 
 
+def _all_placed(settings: Settings, facts: Enrichment) -> int:
+    """The last version of bronze of which each message is in a table of facts, or malformed; -1 if none surely is."""
+    bronze, batch = facts.topic.bronze_table, last_batch(settings, facts.gold_table)
+    if not facts.topic.is_plain or not batch or not is_stored(settings, bronze):  # others can have no rows
+        return -1
+    id = str(stored_table(settings, bronze).metadata().id)
+    return min((each.all_read for each in table_offsets(batch.offsets) if each.table_id == id), default=-1)
+
+
 def _messages(
-    settings: Settings, declared: Enrichment | Entity, keys: Sequence[str], placed: set[Place], reader: Reader
+    settings: Settings,
+    declared: Enrichment | Entity,
+    keys: Sequence[str],
+    placed: set[Place],
+    reader: Reader,
+    *,
+    since: int = -1,
 ) -> tuple[list[RowChange], list[Event]]:
     """The messages in bronze at these places or with these keys, and what happened to them there or in quarantine.
 
     One that is in no other table is found by its message key, if that is the key of an entity, or by the fields of its
-    payload, if that is JSON and the key columns are fields of it; but not where a topic has several kinds.
+    payload, if that is JSON and the key columns are fields of it; but not where a topic has several kinds. Of bronze,
+    only the commits after the version `since` have such messages.
     """
     topic, conditions = declared.topic, []
     fields = [declared.columns[name] for name in declared.keys[: len(keys)]]
@@ -166,21 +187,28 @@ def _messages(
         conditions.append(f"({' AND '.join(has)})")
     if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1 and not topic.rows:
         conditions.append("key = $key0")
-    if not conditions and not placed:
-        return [], []
     values = {f"key{place}": key for place, key in enumerate(keys)} if conditions else {}
-    of_kind = [] if topic.where else conditions  # other kinds have these fields and keys, too
-    in_bronze = " OR ".join([*of_kind, _is_at(placed)])
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
-    of_bronze = values if of_kind else {}
-    landed = changes_of_rows(settings, topic.bronze_table, in_bronze, of_bronze, identity=_place_of_bronze)
     rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_identity_of_fact)
+    placed = placed | {_place_of_fact(_row(change)) for change in rejected}
+    if conditions and not topic.where:  # other kinds have these fields and keys, too
+        found = rows_added_after(settings, topic.bronze_table, since, " OR ".join(conditions), values)
+        placed |= {_place_of_bronze(row) for row in found}
+    landed = _at_places(settings, topic.bronze_table, placed)
     events = [_event(change, position(_row(change)), _told_of_landed(topic, change)) for change in landed]
     events += [
         _event(change, _position_in_quarantine(_row(change)), _told_of_malformed(_masked(change, reader)))
         for change in rejected
     ]
     return landed, events
+
+
+def _at_places(settings: Settings, bronze: str, places: set[Place]) -> list[RowChange]:
+    if not places:
+        return []
+    parts = zip(*places, strict=True)
+    near = {name: (min(values), max(values)) for name, values in zip(PLACE, parts, strict=True)}
+    return changes_of_rows(settings, bronze, _is_at(places), {}, identity=_place_of_bronze, near=near)
 
 
 def _masked(change: RowChange, reader: Reader) -> RowChange:
@@ -339,7 +367,7 @@ def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange
 
 def _backfilled(settings: Settings, facts: Enrichment, change: RowChange) -> str:
     """Which backfill did a change, if one did: it commits while its request is open, and before it says `done`."""
-    if BACKFILLS.name not in table_names(settings):
+    if not is_stored(settings, BACKFILLS.name):
         return ""
     done = f"""
         SELECT asked.requested_by, asked.at, asked.note FROM {BACKFILLS.name} AS asked JOIN {BACKFILLS.name} AS done
@@ -355,7 +383,7 @@ def _backfilled(settings: Settings, facts: Enrichment, change: RowChange) -> str
 
 def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iterator[Event]:
     """What people requested for these messages."""
-    if not places or ACTIONS.name not in table_names(settings):
+    if not places or not is_stored(settings, ACTIONS.name):
         return
     row = "row" if "row" in columns_of(stored_table(settings, ACTIONS.name)).names else "NULL AS row"
     columns, wanted = f"requested_at, position, {row}, action, requested_by, note", _is_at(places, "position.")
