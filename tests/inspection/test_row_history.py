@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from pulsar_lakehouse.inspection.row_history import changes_of_rows
+from pulsar_lakehouse.inspection.row_history import History
 from pulsar_lakehouse.settings import Settings
 from tests.lake import own_home
 
@@ -13,7 +13,7 @@ NAME = "gold.notes"
 
 
 def changes(project: Settings) -> list[tuple[int, object, object, str]]:
-    found = changes_of_rows(project, NAME, "k = 1", {}, identity=lambda row: row["k"])
+    found = History(project, NAME).changes("k = 1", {}, identity=lambda row: row["k"])
     return [
         (each.version, each.before and each.before["n"], each.after and each.after["n"], each.reason) for each in found
     ]
