@@ -4,10 +4,12 @@
     .venv/bin/python -m benchmarks page [--orders 10000000]
 
 The tables of the demo are copied, and their orders multiplied: each commit adds those of some more days, with keys and
-positions of their own, in bronze and in gold. delta-rs writes them; no Spark is started. Of five looks, the median
-counts; the first is told, too, as a view is slower once per process. The state of the pipeline is found anew each time.
+positions of their own, in bronze and in gold, and the checkpoint says that they were enriched. delta-rs writes them; no
+Spark is started. Of five looks, the median counts; the first is told, too, as a view is slower once per process. The
+state of the pipeline is found anew each time.
 """
 
+import json
 import shutil
 import statistics
 import time
@@ -64,6 +66,7 @@ def main(
         shutil.copytree(demo_settings(load_settings()).home, folder)
         multiply(settings, "bronze.orders", BRONZE, orders)
         multiply(settings, "gold.enriched_orders", GOLD, orders)
+        end_batch(settings, "gold.enriched_orders", "bronze.orders")
     tables = [(name, f"{table.count():,}", f"{table.version():,}") for name, table in existing_tables(settings)]
     report.OUT.print(report.grid(("table", "rows", "version"), tables, numbers=True))
     (row,) = duckdb.from_arrow(dataset_of(stored_table(settings, "gold.enriched_orders"))).limit(1).fetchall()
@@ -86,6 +89,19 @@ def multiply(settings: Settings, name: str, statement: str, orders: int) -> None
         added = duckdb.from_arrow(rows).query("rows", " UNION ALL ".join(statements))
         assert added is not None
         append_arrow(settings, name, added.to_arrow_table().select(schema.names).cast(schema))
+
+
+def end_batch(settings: Settings, stream: str, source: str) -> None:
+    """Add a batch to a checkpoint, in which the stream has read all of a source."""
+    table, checkpoint = stored_table(settings, source), Path(settings.checkpoint_path(stream))
+    number = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
+    offsets = []
+    for line in (checkpoint / f"offsets/{number}").read_text().splitlines():
+        is_of_source = f'"reservoirId":"{table.metadata().id}"' in line
+        offset = {**json.loads(line), "reservoirVersion": table.version() + 1, "index": -1} if is_of_source else None
+        offsets.append(json.dumps(offset) if offset else line)
+    (checkpoint / f"offsets/{number + 1}").write_text("\n".join(offsets))
+    (checkpoint / f"commits/{number + 1}").write_text("v1\n{}")
 
 
 def _milliseconds(page: Page, path: str, query: str, form: str) -> float:

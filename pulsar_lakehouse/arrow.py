@@ -30,10 +30,10 @@ with _without_pandas():  # one that is loaded stays
     from pyarrow.dataset import (
         Expression,
         FileSystemDataset,
+        Fragment,
         ParquetFileFormat,
         ParquetFragmentScanOptions,
         Scanner,
-        dataset,
     )
 
-__all__ = ["Expression", "FileSystemDataset", "ParquetFileFormat", "ParquetFragmentScanOptions", "Scanner", "dataset"]
+__all__ = ["Expression", "FileSystemDataset", "Fragment", "ParquetFileFormat", "ParquetFragmentScanOptions", "Scanner"]

@@ -10,11 +10,18 @@ class TableOffset(BaseModel):
     version: int = Field(alias="reservoirVersion")
     index: int
     """The last file of the version that was read; negative if nothing of the version was."""
+    is_first: bool = Field(alias="isStartingVersion", default=False)
+    """Whether the stream still reads the rows that the table had in the version with which it began."""
 
     @property
     def last_read(self) -> int:
         """The last version that a stream has reached which reads whole versions."""
         return self.version - 1 if self.index < 0 else self.version
+
+    @property
+    def all_read(self) -> int:
+        """The last version that was surely read to its end; -1 if none was."""
+        return -1 if self.is_first else self.version - 1
 
 
 def table_offsets(lines: str) -> list[TableOffset]:

@@ -1,9 +1,10 @@
 """The life of rows: what each commit of a table did to them, read from the table's log and files without Spark."""
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,26 @@ from urllib.parse import unquote
 import duckdb
 import obstore
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow.fs import FileSystem
 
-from pulsar_lakehouse.arrow import dataset
+from pulsar_lakehouse.arrow import Fragment
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import files_in, folder, has_tables
 from pulsar_lakehouse.tables.checksums import verify_files
-from pulsar_lakehouse.tables.stored import VERIFIED, arrow_files, is_stored, stored_table
+from pulsar_lakehouse.tables.stored import (
+    ANYWHERE,
+    VERIFIED,
+    Ranges,
+    Unsliced,
+    arrow_files,
+    is_stored,
+    stored_table,
+)
 
 Row = dict[str, Any]
 
+FILE = "_file_of_row"
 MARKS = "_change_type", "__is_cdc"
 """Columns that a MERGE adds to the files of a table with a change feed. They are not of the table."""
 
@@ -41,6 +52,30 @@ class RowChange:
     """Whether the row was there before: the log, or the files that are kept, begin with this version."""
 
 
+@dataclass(frozen=True)
+class _File:
+    partition: Mapping[str, str | None]
+    """The values of the partition columns."""
+    low: Row
+    """The bounds that the log has of other columns, with those of structs in structs."""
+    high: Row
+
+    def may_have(self, near: Ranges) -> bool:
+        return not any(self._is_off(column.split("."), *ends) for column, ends in near.items())
+
+    def _is_off(self, column: Sequence[str], first: Any, last: Any) -> bool:
+        low, high = _field(self.low, column), _field(self.high, column)
+        # Others than integers and texts are not in the log as they are in a table.
+        is_comparable = type(low) is type(high) is type(first) and isinstance(first, int | str)
+        return is_comparable and (high < first or (last is not None and last < low))
+
+
+def _field(bounds: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        bounds = bounds.get(name) if isinstance(bounds, dict) else None
+    return bounds
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Commit:
     version: int
@@ -50,43 +85,132 @@ class _Commit:
     reason: str
 
 
-Files = dict[str, Mapping[str, str | None]]
-"""By the path of a file within its table, the values of the partition columns."""
+Files = dict[str, _File]
+"""By the paths of files within their table."""
 
 
-def changes_of_rows(
-    settings: Settings, name: str, where: str, values: Mapping[str, object], *, identity: Callable[[Row], Hashable]
-) -> list[RowChange]:
-    """The changes of the rows that match, oldest first; none if there is no such table.
+class History:
+    """What the log of a table still has of its commits; nothing if there is no such table.
 
-    `where` is a condition in DuckDB's SQL over the columns, of which partition columns are text, and `values` are its
-    parameters. Rows with the same `identity` are versions of one row.
-
-    Maintenance removes files that left the table a week ago. The history begins with the first version of which all
-    files are there.
+    A condition `where` is in DuckDB's SQL over the columns, of which partition columns are text, and `values` are its
+    parameters. Maintenance removes files that left the table a week ago.
     """
-    if not is_stored(settings, name):
-        return []
-    path = settings.table_path(name)
-    commits, present = list(_commits(settings, path)), files_in(settings, path)
-    active = _files_before(settings, name, commits[0])
-    # The first version that needs no file that is gone.
-    begin = max((each.version for each in commits if set(each.removed) - present.keys()), default=commits[0].version)
-    needed = active | {file: at for commit in commits for file, at in commit.added.items()}
-    readable = {file: at for file, at in needed.items() if file in present}
-    if not has_tables(settings):
-        verify_files(Path(path), dict.fromkeys(readable))
-    found = _matching(arrow_files(settings, path), readable, where, values)
-    changes: list[RowChange] = []
-    for commit in commits:
-        active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
-        if commit.version < begin:
-            continue
-        is_first = commit.version == begin
-        before = {} if is_first else _rows_of(commit.removed, found, identity)
-        after = _rows_of(active if is_first else commit.added, found, identity)
-        changes += _compare(name, commit, before, after, is_oldest=is_first and begin > 0)
-    return changes
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings, self._name, self._path = settings, name, settings.table_path(name)
+        self._commits = list(_commits(settings, self._path)) if is_stored(settings, name) else []
+        self._present = files_in(settings, self._path) if self._commits else {}
+
+    def changes(
+        self,
+        where: str,
+        values: Mapping[str, object],
+        *,
+        identity: Callable[[Row], Hashable],
+        near: Ranges = ANYWHERE,
+    ) -> list[RowChange]:
+        """The changes of the rows that match, oldest first. All of these are within the ranges.
+
+        Rows with the same `identity` are versions of one row. The changes begin with the first version of which all
+        files are there.
+        """
+        if not (commits := self._commits):
+            return []
+        active = self._files_before()
+        # The first version that needs no file that is gone.
+        is_cut = (each.version for each in commits if set(each.removed) - self._present.keys())
+        begin = max(is_cut, default=commits[0].version)
+        needed = active | {file: at for commit in commits for file, at in commit.added.items()}
+        found = self._matching({file: at for file, at in needed.items() if at.may_have(near)}, where, values)
+        changes: list[RowChange] = []
+        for commit in commits:
+            active = {file: at for file, at in active.items() if file not in commit.removed} | commit.added
+            if commit.version < begin:
+                continue
+            is_first = commit.version == begin
+            before = {} if is_first else _rows_of(commit.removed, found, identity)
+            after = _rows_of(active if is_first else commit.added, found, identity)
+            changes += _compare(self._name, commit, before, after, is_oldest=is_first and begin > 0)
+        return changes
+
+    def rows_added_after(self, version: int, where: str, values: Mapping[str, object]) -> Iterator[Row]:
+        """The rows that match in the files that later commits have added, also if they left the table since.
+
+        A commit that only moves rows to other files counts, too.
+        """
+        if not self._commits:
+            return
+        added = self._files_before() if self._commits[0].version > version + 1 else {}
+        for commit in self._commits:
+            added |= commit.added if commit.version > version else {}
+        for rows in self._matching(added, where, values).values():
+            yield from rows
+
+    def _files_before(self) -> Files:
+        """The files of the first version that the log still has, without those that its commit added."""
+        first = self._commits[0]
+        if first.version == 0:
+            return {}
+        rows = pa.table(stored_table(self._settings, self._name, first.version).get_add_actions()).to_pylist()
+        files = {unquote(row["path"]): row for row in rows}
+        return {
+            file: _File(
+                {name: None if value is None else str(value) for name, value in (row.get("partition") or {}).items()},
+                row.get("min") or {},
+                row.get("max") or {},
+            )
+            for file, row in files.items()
+            if file not in first.added
+        }
+
+    def _matching(self, needed: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
+        """The rows that match, by file, of the files that are there. Those with the same columns are read together."""
+        needed = {file: at for file, at in needed.items() if file in self._present}
+        if not has_tables(self._settings):
+            verify_files(Path(self._path), dict.fromkeys(needed))
+        files, alike = arrow_files(self._settings, self._path), dict[pa.Schema, dict[str, Fragment]]()
+        for file in needed:
+            fragment = VERIFIED.make_fragment(file, files, pc.field(FILE) == file)
+            alike.setdefault(fragment.physical_schema.remove_metadata(), {})[file] = fragment
+        found: dict[str, list[Row]] = {}
+        for schema, fragments in alike.items():
+            with _database().cursor() as connection:
+                connection.execute("SET TimeZone = 'UTC'")
+                sql = _registered(connection, {file: needed[file].partition for file in fragments}, schema)
+                # First, only the columns of the condition are read: few files have such a row, and they can be wide.
+                connection.register("held", _dataset(fragments.values(), schema, files))
+                having = connection.execute(f"SELECT DISTINCT {FILE} FROM ({sql}) WHERE {where}", dict(values))
+                some = [fragments[file] for (file,) in having.fetchall()]
+                connection.register("held", _dataset(some, schema, files))
+                result = connection.execute(f"SELECT * FROM ({sql}) WHERE {where}", dict(values))
+                names = [column[0] for column in result.description]
+                for each in result.fetchall():
+                    row = dict(zip(names, each, strict=True))
+                    found.setdefault(row.pop(FILE), []).append(row)
+        return found
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """For all that this process reads, as to make one takes 20 ms. Each cursor has tables of its own."""
+    return duckdb.connect()
+
+
+def _registered(
+    connection: duckdb.DuckDBPyConnection, partitions: Mapping[str, Mapping[str, str | None]], schema: pa.Schema
+) -> str:
+    """SQL for the rows of `held`, with the values of the partition columns of their file, and `FILE`."""
+    names = sorted({name for each in partitions.values() for name in each})
+    told = {FILE: [*partitions], **{name: [each.get(name) for each in partitions.values()] for name in names}}
+    connection.register("told", pa.table(told, schema=pa.schema([(name, pa.string()) for name in told])))
+    # A MERGE also writes the partition columns to the files, where others leave them out.
+    own = [f'held."{name}"' for name in schema.names if name not in (*names, *MARKS)]
+    columns = ", ".join((*own, *(f'told."{name}"' for name in told)))
+    return f"SELECT {columns} FROM held JOIN told USING ({FILE})"
+
+
+def _dataset(fragments: Iterable[Fragment], schema: pa.Schema, where: FileSystem) -> Unsliced:
+    return Unsliced(list(fragments), schema.append(pa.field(FILE, pa.string())), VERIFIED, where)
 
 
 def _commits(settings: Settings, path: str) -> Iterator[_Commit]:
@@ -105,47 +229,15 @@ def _commit(version: int, actions: str, written: datetime) -> _Commit:
     return _Commit(
         version=version,
         at=datetime.fromtimestamp(told["timestamp"] / 1000, UTC) if told else written,
-        added={unquote(line["add"]["path"]): line["add"]["partitionValues"] for line in lines if "add" in line},
+        added={unquote(line["add"]["path"]): _added(line["add"]) for line in lines if "add" in line},
         removed=tuple(unquote(line["remove"]["path"]) for line in lines if "remove" in line),
         reason=told.get("userMetadata") or "",
     )
 
 
-def _files_before(settings: Settings, name: str, first: _Commit) -> Files:
-    """The files of the first version that the log still has, without those that its commit added."""
-    if first.version == 0:
-        return {}
-    rows = pa.table(stored_table(settings, name, first.version).get_add_actions()).to_pylist()
-    partitions = {unquote(row["path"]): row.get("partition") or {} for row in rows}
-    return {
-        file: {name: None if value is None else str(value) for name, value in values.items()}
-        for file, values in partitions.items()
-        if file not in first.added
-    }
-
-
-def _matching(files: FileSystem, needed: Files, where: str, values: Mapping[str, object]) -> dict[str, list[Row]]:
-    """The rows that match, by file. Each file is read with its own columns."""
-    found: dict[str, list[Row]] = {}
-    with duckdb.connect() as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for file, partition in needed.items():
-            in_file = dataset(file, filesystem=files, format=VERIFIED)
-            connection.register("rows_of_file", in_file)
-            # A MERGE also writes the partition columns to the files, where others leave them out.
-            own = [f'"{name}"' for name in in_file.schema.names if name not in (*partition, *MARKS)]
-            columns = ", ".join((*own, *(f'{_text(value)} AS "{name}"' for name, value in partition.items())))
-            rows = f"SELECT {columns} FROM rows_of_file"
-            result = connection.execute(f"SELECT * FROM ({rows}) WHERE {where}", dict(values))
-            names = [column[0] for column in result.description]
-            if matching := result.fetchall():
-                found[file] = [dict(zip(names, row, strict=True)) for row in matching]
-    return found
-
-
-def _text(value: str | None) -> str:
-    """A text, or NULL, in SQL."""
-    return "NULL" if value is None else "'" + value.replace("'", "''") + "'"
+def _added(action: Mapping[str, Any]) -> _File:
+    bounds = json.loads(action.get("stats") or "{}")
+    return _File(action["partitionValues"], bounds.get("minValues") or {}, bounds.get("maxValues") or {})
 
 
 def _rows_of(

@@ -6,22 +6,24 @@ from datetime import datetime
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pulsar_lakehouse.access import ITSELF, Reader
-from pulsar_lakehouse.checkpoints.batches import begun_at
+from pulsar_lakehouse.checkpoints.batches import begun_at, last_batch
+from pulsar_lakehouse.checkpoints.offsets import table_offsets
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enrichment, Lookup
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.inspection.query import query
-from pulsar_lakehouse.inspection.row_history import Row, RowChange, changes_of_rows
+from pulsar_lakehouse.inspection.row_history import History, Row, RowChange
 from pulsar_lakehouse.inspection.table_status import batches_of
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.tables.masking import masked_row
-from pulsar_lakehouse.tables.stored import columns_of, stored_table, table_names
+from pulsar_lakehouse.tables.stored import Ranges, columns_of, dataset_of, files_within, is_stored, stored_table
 
 Place = tuple[int, int, int]
 """Ledger, entry and index in the batch of a message. Ledgers are of one partition each."""
@@ -78,12 +80,16 @@ def trace_facts(settings: Settings, facts: Enrichment, keys: Sequence[str], read
 
     Raises ConfigurationError for values that no key can have.
     """
+    # Before the tables: what is placed from now on is found in bronze, if not where it was placed.
+    all_placed = _all_placed(settings, facts)
     changes = {name: _with_keys(settings, name, facts, keys, _identity_of_fact) for name in facts.places}
     placed = {_place_of_fact(_row(change)) for of_table in changes.values() for change in of_table}
-    landed, events = _messages(settings, facts, keys, placed, reader)
+    landed, events = _messages(settings, facts, keys, placed, reader, since=all_placed)
     in_gold = changes[facts.gold_table]
     tellers: dict[str, Callable[[RowChange], str]] = {
-        facts.gold_table: partial(_told_of_gold, settings, facts, _arrivals(settings, facts, in_gold)),
+        facts.gold_table: partial(
+            _told_of_gold, facts, _arrivals(settings, facts, in_gold), _backfills(settings, facts)
+        ),
         facts.waiting.name: _told_of_waiting,
         facts.duplicates.name: _told_of_duplicate,
         facts.discarded.name: _told_of_discarded,
@@ -129,10 +135,12 @@ def _with_keys(
             f"{' '.join(keys)}: a key of {declared.topic.name} has only {', '.join(declared.keys)}; "
             "another topic is named by --topic"
         )
-    if table not in table_names(settings):
+    if not is_stored(settings, table):
         return []
-    where, values = has_values(dict(zip(declared.keys, keys, strict=False)), columns_of(stored_table(settings, table)))
-    return changes_of_rows(settings, table, where, values, identity=identity)
+    columns = dict(zip(declared.keys, keys, strict=False))
+    where, values = has_values(columns, columns_of(stored_table(settings, table)))
+    near = {column: (value, value) for column, value in zip(columns, values.values(), strict=True)}
+    return History(settings, table).changes(where, values, identity=identity, near=near)
 
 
 def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[str, object]]:
@@ -150,13 +158,29 @@ def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[s
     return " AND ".join(f'"{column}" = ${value}' for column, value in zip(texts, values, strict=True)), values
 
 
+def _all_placed(settings: Settings, facts: Enrichment) -> int:
+    """The last version of bronze of which each message is in a table of facts, or malformed; -1 if none surely is."""
+    bronze, batch = facts.topic.bronze_table, last_batch(settings, facts.gold_table)
+    if not facts.topic.is_plain or not batch or not is_stored(settings, bronze):  # others can have no rows
+        return -1
+    id = str(stored_table(settings, bronze).metadata().id)
+    return min((each.all_read for each in table_offsets(batch.offsets) if each.table_id == id), default=-1)
+
+
 def _messages(
-    settings: Settings, declared: Enrichment | Entity, keys: Sequence[str], placed: set[Place], reader: Reader
+    settings: Settings,
+    declared: Enrichment | Entity,
+    keys: Sequence[str],
+    placed: set[Place],
+    reader: Reader,
+    *,
+    since: int = -1,
 ) -> tuple[list[RowChange], list[Event]]:
     """The messages in bronze at these places or with these keys, and what happened to them there or in quarantine.
 
     One that is in no other table is found by its message key, if that is the key of an entity, or by the fields of its
-    payload, if that is JSON and the key columns are fields of it; but not where a topic has several kinds.
+    payload, if that is JSON and the key columns are fields of it; but not where a topic has several kinds. Of bronze,
+    only the commits after the version `since` have such messages.
     """
     topic, conditions = declared.topic, []
     fields = [declared.columns[name] for name in declared.keys[: len(keys)]]
@@ -166,15 +190,15 @@ def _messages(
         conditions.append(f"({' AND '.join(has)})")
     if isinstance(declared, Entity) and len(declared.keys) == len(keys) == 1 and not topic.rows:
         conditions.append("key = $key0")
-    if not conditions and not placed:
-        return [], []
     values = {f"key{place}": key for place, key in enumerate(keys)} if conditions else {}
-    of_kind = [] if topic.where else conditions  # other kinds have these fields and keys, too
-    in_bronze = " OR ".join([*of_kind, _is_at(placed)])
     in_malformed = f"topic = '{topic.name}' AND ({' OR '.join([*conditions, _is_at(placed, 'position.')])})"
-    of_bronze = values if of_kind else {}
-    landed = changes_of_rows(settings, topic.bronze_table, in_bronze, of_bronze, identity=_place_of_bronze)
-    rejected = changes_of_rows(settings, MALFORMED.name, in_malformed, values, identity=_identity_of_fact)
+    rejected = History(settings, MALFORMED.name).changes(in_malformed, values, identity=_identity_of_fact)
+    placed = placed | {_place_of_fact(_row(change)) for change in rejected}
+    bronze = History(settings, topic.bronze_table)
+    if conditions and not topic.where:  # other kinds have these fields and keys, too
+        found = bronze.rows_added_after(since, " OR ".join(conditions), values)
+        placed |= {_place_of_bronze(row) for row in found}
+    landed = bronze.changes(_is_at(placed), {}, identity=_place_of_bronze, near=_around(placed)) if placed else []
     events = [_event(change, position(_row(change)), _told_of_landed(topic, change)) for change in landed]
     events += [
         _event(change, _position_in_quarantine(_row(change)), _told_of_malformed(_masked(change, reader)))
@@ -194,6 +218,12 @@ def _is_at(places: Iterable[Place], within: str = "") -> str:
     columns = ", ".join(f"{within}{name}" for name in PLACE)
     listed = ", ".join(f"({', '.join(map(str, place))})" for place in places)
     return f"({columns}) IN ({listed})" if listed else "false"
+
+
+def _around(places: Iterable[Place]) -> Ranges:
+    """The lowest and the highest of each part of the places; there must be one."""
+    parts = zip(PLACE, zip(*places, strict=True), strict=True)
+    return {name: (min(values), max(values)) for name, values in parts}
 
 
 def _row(change: RowChange) -> Row:
@@ -292,7 +322,11 @@ Arrivals = Mapping[tuple[str, Place], datetime]
 """When the states of facts landed, by bronze table and place of their message."""
 
 
-def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, change: RowChange) -> str:
+Backfill = tuple[datetime, datetime, str, str | None]
+"""When it was asked for, when it was done, by whom, and why."""
+
+
+def _told_of_gold(facts: Enrichment, arrivals: Arrivals, backfills: Iterable[Backfill], change: RowChange) -> str:
     def state(join: Lookup | Match, row: Row) -> str:
         rows = _rows_in(join, row)
         return " and ".join(one(join, found, row) for found in rows) or f"no {join.name}"
@@ -307,7 +341,7 @@ def _told_of_gold(settings: Settings, facts: Enrichment, arrivals: Arrivals, cha
         as_of = f"{found['sequence']['event_time']:%Y-%m-%d %H:%M:%S}"
         return f"{lookup.name} {key} as of {as_of} ({_slashed(place)}{at}{via})"
 
-    before, after, by = change.before, change.after, _backfilled(settings, facts, change)
+    before, after, by = change.before, change.after, _backfilled(backfills, change)
     if after is None:
         return f"left gold{by}"
     if before is None:
@@ -332,30 +366,37 @@ def _arrivals(settings: Settings, facts: Enrichment, in_gold: Iterable[RowChange
                 needed.setdefault(join.entity.topic.landing_name, set()).add(_place_of_version(state))
     found: dict[tuple[str, Place], datetime] = {}
     for topic, places in needed.items():
-        rows = query(settings, f'SELECT {", ".join(PLACE)}, landed_at FROM bronze."{topic}" WHERE {_is_at(places)}')
-        found |= {(topic, (ledger, entry, index)): at for ledger, entry, index, at in rows.fetchall()}
+        table = stored_table(settings, f"bronze.{topic}")
+        ledgers, entries, _ = (set(parts) for parts in zip(*places, strict=True))
+        is_near = pc.field("ledger_id").isin(ledgers) & pc.field("entry_id").isin(entries)
+        near = dataset_of(table, files_within(table, _around(places)))
+        rows = near.to_table(columns=[*PLACE, "landed_at"], filter=is_near).to_pylist()
+        found |= {(topic, place): row["landed_at"] for row in rows if (place := _place_of_bronze(row)) in places}
     return found
 
 
-def _backfilled(settings: Settings, facts: Enrichment, change: RowChange) -> str:
-    """Which backfill did a change, if one did: it commits while its request is open, and before it says `done`."""
-    if BACKFILLS.name not in table_names(settings):
-        return ""
+def _backfills(settings: Settings, facts: Enrichment) -> list[Backfill]:
+    if not is_stored(settings, BACKFILLS.name):
+        return []
     done = f"""
-        SELECT asked.requested_by, asked.at, asked.note FROM {BACKFILLS.name} AS asked JOIN {BACKFILLS.name} AS done
-        USING (request) WHERE asked.event = 'requested' AND done.event = 'done' AND asked.topic = $topic
-        AND $at BETWEEN asked.at AND done.at ORDER BY done.at LIMIT 1
+        SELECT asked.at, done.at, asked.requested_by, asked.note
+        FROM {BACKFILLS.name} AS asked JOIN {BACKFILLS.name} AS done USING (request)
+        WHERE asked.event = 'requested' AND done.event = 'done' AND asked.topic = $topic ORDER BY done.at
     """
-    rows = query(settings, done, {"topic": facts.topic.name, "at": change.at}).fetchall()
-    if not rows:
-        return ""
-    [(who, at, note)] = rows
-    return f" by the backfill of {who}, {at:%Y-%m-%d %H:%M:%S}" + (f", {note}" if note else "")
+    return query(settings, done, {"topic": facts.topic.name}).fetchall()
+
+
+def _backfilled(backfills: Iterable[Backfill], change: RowChange) -> str:
+    """Which backfill did a change, if one did: it commits while its request is open, and before it says `done`."""
+    for asked_at, done_at, who, note in backfills:
+        if asked_at <= change.at <= done_at:
+            return f" by the backfill of {who}, {asked_at:%Y-%m-%d %H:%M:%S}" + (f", {note}" if note else "")
+    return ""
 
 
 def _requests(settings: Settings, facts: Enrichment, places: set[Place]) -> Iterator[Event]:
     """What people requested for these messages."""
-    if not places or ACTIONS.name not in table_names(settings):
+    if not places or not is_stored(settings, ACTIONS.name):
         return
     row = "row" if "row" in columns_of(stored_table(settings, ACTIONS.name)).names else "NULL AS row"
     columns, wanted = f"requested_at, position, {row}, action, requested_by, note", _is_at(places, "position.")

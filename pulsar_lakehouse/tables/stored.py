@@ -101,7 +101,7 @@ def has_known_features(table: DeltaTable) -> bool:
     return not is_mapped and not set(table.protocol().writer_features or ()) - FEATURES
 
 
-class _Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+class Unsliced(FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset whose batches are row groups. Of slices of them, DuckDB refuses those with a struct in a struct."""
 
     verify: Callable[[], None] | None = None
@@ -162,7 +162,7 @@ def dataset_of(table: DeltaTable, files: pa.Table | None = None, *, masked: Coll
         for batch in files.to_batches()
         for row, path in enumerate(batch["path"])
     ]
-    made = _Unsliced(fragments, empty.schema, VERIFIED, empty.filesystem)
+    made = Unsliced(fragments, empty.schema, VERIFIED, empty.filesystem)
     made.verify = partial(verify, table, files) if bytes_of(files) <= VERIFIED_BYTES else None
     made.masked = masked
     return made

@@ -7,6 +7,7 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from pulsar_lakehouse.jobs.trace import Event, trace_entity, trace_facts
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.tables.direct import append_values
 from pulsar_lakehouse.tables.lake import Lake
+from pulsar_lakehouse.tables.stored import dataset_of, stored_table
 from tests.jobs.test_maintenance import follow
 from tests.lake import land_literally, own_home
 from tests.messages import order
@@ -67,6 +69,25 @@ def test_a_malformed_order_is_found_by_its_payload(seen: Settings) -> None:
         ("bronze.orders", "0/7/3/0", "landed, published at 2026-01-01 00:10 by test"),
         ("quarantine.malformed", "0/7/3/0", "malformed: fails price_is_an_amount"),
     ]
+
+
+def test_an_order_that_was_not_enriched_yet(seen: Settings, tmp_path: Path) -> None:
+    """It is found by its payload, in what landed after the last batch."""
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy, bronze = own_home(seen, tmp_path), ORDERS.topic.bronze_table
+    before = trace_facts(copy, ORDERS, ["1", "1"])
+    [message] = dataset_of(stored_table(copy, bronze)).to_table(filter=pc.field("entry_id") == 4).to_pylist()
+    append_values(copy, bronze, [{**message, "entry_id": 9}])
+    landed = ("bronze.orders", "0/7/9/0", "landed, published at 2026-01-01 00:11 by test")
+    assert sorted(told(trace_facts(copy, ORDERS, ["1", "1"]))) == sorted([*told(before), landed])
+
+
+@pytest.mark.parametrize("key", [["1"], ["1", "2"], ["1", "3"]])
+def test_without_a_checkpoint_it_tells_the_same(seen: Settings, tmp_path: Path, key: list[str]) -> None:
+    shutil.copytree(seen.home, tmp_path, dirs_exist_ok=True)
+    copy = own_home(seen, tmp_path)
+    shutil.rmtree(copy.checkpoint_path(ORDERS.gold_table))
+    assert trace_facts(copy, ORDERS, key) == trace_facts(seen, ORDERS, key)
 
 
 def test_the_messages_of_a_user(seen: Settings) -> None:
