@@ -4,12 +4,18 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field, ValidationError
 
+NOTHING = -1
+"""The index of an offset that has read nothing of its version."""
 
-class TableOffset(BaseModel):
+
+class TableOffset(BaseModel, populate_by_name=True):
+    source_version: int = Field(default=1, alias="sourceVersion")
     table_id: str = Field(alias="reservoirId")
     version: int = Field(alias="reservoirVersion")
     index: int
     """The last file of the version that was read; negative if nothing of the version was."""
+    is_starting: bool = Field(default=False, alias="isStartingVersion")
+    """Whether the version is read as a whole, and not what it has changed."""
 
     @property
     def last_read(self) -> int:
