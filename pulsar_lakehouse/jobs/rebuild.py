@@ -19,7 +19,7 @@ from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, FIXED, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables, gold_of, reads
-from pulsar_lakehouse.gold.enrichment.events import DISCARD
+from pulsar_lakehouse.gold.enrichment.events import DISCARD, REJECTED, as_events, is_event
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts, valid_facts
 from pulsar_lakehouse.gold.enrichment.placing import not_placed
 from pulsar_lakehouse.gold.enrichment.writes import discard
@@ -167,7 +167,7 @@ def _recompute(lake: Lake, facts: Enrichment) -> Difference:
     with told(lake.settings, replace(enriched(facts), step=step)):
         difference = backfill(lake, facts, Scope())
     landed = lake.table(facts.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=facts)
-    with cached(landed.where("reason IS NOT NULL")) as rejected:
+    with cached(as_events(landed, facts).where(is_event(REJECTED))) as rejected:
         quarantine_malformed(lake, facts.decoding, not_placed(lake, facts, rejected, since=0))
     keep_definition(lake, facts.gold_table, facts.definition)
     begin_behind(lake.settings, facts.gold_table, [*behind, UNREAD, UNREAD], batch_context(lake.spark))
