@@ -16,7 +16,7 @@ from pulsar_lakehouse.contracts.malformed import position_in, quarantine_malform
 from pulsar_lakehouse.contracts.topics import ROWS, Topic
 from pulsar_lakehouse.damage import DamagedError
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.gold.enrichment.backfill import Difference, Scope, backfill
+from pulsar_lakehouse.gold.enrichment.backfill import EVERYTHING, Difference, backfill
 from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, FIXED, Enrichment
 from pulsar_lakehouse.gold.enrichment.enrich import create_tables, gold_of, reads
 from pulsar_lakehouse.gold.enrichment.events import DISCARD, REJECTED, as_events, is_event
@@ -165,7 +165,7 @@ def _recompute(lake: Lake, facts: Enrichment) -> Difference:
     asked = lake.table(ACTIONS.name).read().where((F.col("topic") == facts.topic.name) & (F.col("action") == DISCARD))
     discard(lake, facts, asked.select(position_in(facts.topic)))
     with told(lake.settings, replace(enriched(facts), step=step)):
-        difference = backfill(lake, facts, Scope())
+        difference = backfill(lake, facts, EVERYTHING)
     landed = lake.table(facts.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=facts)
     with cached(as_events(landed, facts).where(is_event(REJECTED))) as rejected:
         quarantine_malformed(lake, facts.decoding, not_placed(lake, facts, rejected, since=0))
