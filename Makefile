@@ -77,7 +77,7 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 
 .PHONY: bench
 bench: install ## Run all benchmarks (an hour and a half)
-	@set -e; for each in land merge replicate release correct publish refresh pipeline small freshness airflow quality cluster backpressure; do \
+	@set -e; for each in land merge replicate release correct rebuild publish refresh pipeline small freshness airflow quality cluster backpressure; do \
 		$(RUN)/python -m benchmarks $$each; done
 
 .PHONY: chaos

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +18,8 @@ from pulsar_lakehouse.storage import folder, put, time_precision
 
 VERSION = "v1"
 """The version of the files of a checkpoint."""
+UNREAD = "-"
+"""Stands for the offset of a source of which nothing was read."""
 RETAINED = 100
 """How many batches Spark keeps in a checkpoint, too (`spark.sql.streaming.minBatchesToRetain`)."""
 
@@ -78,6 +80,15 @@ def begin(settings: Settings, stream: str, offset: str) -> Stopped:
     id = str(uuid4())
     _create(settings, stream, "metadata", json.dumps({"id": id}))
     return Stopped(id, -1, offset)
+
+
+def begin_behind(settings: Settings, stream: str, offsets: Sequence[str], context: str) -> None:
+    """Create the checkpoint of a stream which goes on behind these offsets of its sources, as JSON. There must be none.
+
+    One whose offset is UNREAD is read from its beginning. `context` is as of `batch_context`.
+    """
+    with next_batch(settings, stream, begin(settings, stream, "{}"), "\n".join(offsets), context):
+        pass
 
 
 def stopped_after(settings: Settings, stream: str) -> Stopped | None:

@@ -4,8 +4,12 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field, ValidationError
 
+NOTHING = -1
+"""The index of an offset that has read nothing of its version."""
 
-class TableOffset(BaseModel):
+
+class TableOffset(BaseModel, populate_by_name=True):
+    source_version: int = Field(default=1, alias="sourceVersion")
     table_id: str = Field(alias="reservoirId")
     version: int = Field(alias="reservoirVersion")
     index: int

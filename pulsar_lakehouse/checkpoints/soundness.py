@@ -14,8 +14,8 @@ from py4j.protocol import Py4JJavaError
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from pulsar_lakehouse.checkpoints.batches import VERSION
-from pulsar_lakehouse.checkpoints.offsets import TableOffset
+from pulsar_lakehouse.checkpoints.batches import UNREAD, VERSION
+from pulsar_lakehouse.checkpoints.offsets import NOTHING, TableOffset
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.spark.files import Files, java_class
 from pulsar_lakehouse.storage import folder, put, time_precision
@@ -124,6 +124,12 @@ def batch_context(spark: SparkSession) -> str:
     return json.dumps(context)
 
 
+def behind_all(lake: Lake, table: str) -> str:
+    """The offset behind everything that a table has now."""
+    source = lake.table(table)
+    return TableOffset(table_id=source.id, version=source.version + 1, index=NOTHING).model_dump_json(by_alias=True)
+
+
 def finished_version(lake: Lake, stream: str, *, reads: str) -> int:
     """The version of the only table it `reads` from which a stream goes on after its last finished batch.
 
@@ -165,7 +171,7 @@ def _offsets(spark: SparkSession, path: str) -> list[TableOffset | None]:
 
 
 def _json_lines(spark: SparkSession, path: str, *, version: str | None = VERSION) -> list[Any]:
-    """The lines of a file as JSON, after the line with the version; None for a line `-`.
+    """The lines of a file as JSON, after the line with the version; None for a line UNREAD.
 
     Raises _UnsoundError, which names the file, if it is torn or lost.
     """
@@ -173,7 +179,7 @@ def _json_lines(spark: SparkSession, path: str, *, version: str | None = VERSION
         lines = Files(spark).read_text(path).splitlines()
         if version and (len(lines) < 2 or lines.pop(0) != version):
             raise ValueError("no version")
-        found = [None if line == "-" else json.loads(line) for line in lines]
+        found = [None if line == UNREAD else json.loads(line) for line in lines]
         if not isinstance(found[0], dict):
             raise ValueError("no object")
         return found

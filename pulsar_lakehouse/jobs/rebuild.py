@@ -9,14 +9,20 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F
 
+from pulsar_lakehouse.checkpoints.batches import UNREAD, begin_behind
+from pulsar_lakehouse.checkpoints.soundness import batch_context, behind_all
 from pulsar_lakehouse.contracts.decoding import MALFORMED
+from pulsar_lakehouse.contracts.malformed import position_in, quarantine_malformed
 from pulsar_lakehouse.contracts.topics import ROWS, Topic
 from pulsar_lakehouse.damage import DamagedError
 from pulsar_lakehouse.errors import ConfigurationError
-from pulsar_lakehouse.gold.enrichment.backfill import Scope, backfill
-from pulsar_lakehouse.gold.enrichment.declaration import FIXED, Enrichment
-from pulsar_lakehouse.gold.enrichment.enrich import gold_of
+from pulsar_lakehouse.gold.enrichment.backfill import EVERYTHING, Difference, backfill
+from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, FIXED, Enrichment
+from pulsar_lakehouse.gold.enrichment.enrich import create_tables, gold_of, reads
+from pulsar_lakehouse.gold.enrichment.events import DISCARD, REJECTED, as_events, is_event
 from pulsar_lakehouse.gold.enrichment.facts import decode_facts, valid_facts
+from pulsar_lakehouse.gold.enrichment.placing import not_placed
+from pulsar_lakehouse.gold.enrichment.writes import discard
 from pulsar_lakehouse.gold.sql.declaration import SqlTable
 from pulsar_lakehouse.inspection.file_checks import check_table
 from pulsar_lakehouse.jobs.lineage.flows import enriched
@@ -27,6 +33,7 @@ from pulsar_lakehouse.jobs.streams import catch_up
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
+from pulsar_lakehouse.spark.frames import cached
 from pulsar_lakehouse.tables.definitions import (
     approve_losses,
     declared_definition,
@@ -139,16 +146,32 @@ def _rebuild_facts(lake: Lake, enrichments: Iterable[Enrichment]) -> Iterator[st
         how = f"{_as(damage)}made again from {each.topic.bronze_table}"
         if not is_new and lake.table(each.gold_table).exists():
             approve_losses(lake, gold_of(lake, each))  # the backfill gives all rows the values of today's columns
+            how = f"{_recompute(lake, each).changed:,} facts changed"
         catch_up(lake.settings, enriching(lake, [each]))
-        if not is_new:
-            with told(lake.settings, replace(enriched(each), step=f"backfill {each.topic.name}")):
-                difference = backfill(lake, as_written(lake, each), Scope())
-            keep_definition(lake, each.gold_table, each.definition)
-            how = f"{difference.changed:,} facts changed"
         waiting = lake.table(each.waiting.name).read().count()
         yield f"{each.gold_table}: {how}, {waiting:,} wait"
         if is_new and each.publish_to:
             yield publish_again(each.publish_to)
+
+
+def _recompute(lake: Lake, facts: Enrichment) -> Difference:
+    """Check and decide all messages again, and let the stream, whose progress is forgotten, go on behind them.
+
+    If this is killed, the stream begins again, with the same result.
+    """
+    step, facts = f"backfill {facts.topic.name}", as_written(lake, facts)
+    create_tables(lake, facts)
+    behind = [behind_all(lake, table) for table in reads(facts)[:-2]]
+    asked = lake.table(ACTIONS.name).read().where((F.col("topic") == facts.topic.name) & (F.col("action") == DISCARD))
+    discard(lake, facts, asked.select(position_in(facts.topic)))
+    with told(lake.settings, replace(enriched(facts), step=step)):
+        difference = backfill(lake, facts, EVERYTHING)
+    landed = lake.table(facts.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=facts)
+    with cached(as_events(landed, facts).where(is_event(REJECTED))) as rejected:
+        quarantine_malformed(lake, facts.decoding, not_placed(lake, facts, rejected, since=0))
+    keep_definition(lake, facts.gold_table, facts.definition)
+    begin_behind(lake.settings, facts.gold_table, [*behind, UNREAD, UNREAD], batch_context(lake.spark))
+    return difference
 
 
 def _compute_again(lake: Lake, tables: Iterable[SqlTable]) -> Iterator[str]:

@@ -20,9 +20,11 @@ from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.reconciliation import reconcile_facts
 from pulsar_lakehouse.gold.enrichment.writes import discard
 from pulsar_lakehouse.jobs import rebuild as module
+from pulsar_lakehouse.jobs.quarantine import Chosen, actions_of, ask
 from pulsar_lakehouse.jobs.rebuild import rebuild, wanted
 from pulsar_lakehouse.jobs.steps import enriching, merging, reconcile_all
 from pulsar_lakehouse.jobs.streams import catch_up
+from pulsar_lakehouse.records import step_record
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
 from pulsar_lakehouse.spark.error_causes import cause_of, is_permanent
@@ -132,6 +134,40 @@ def test_silver_and_the_gold_that_joins_it_are_made_again(spark: SparkSession, p
         "The topic enriched_orders has the messages of the old table: delete it before you publish again",
     ]
     check(Lake(spark, project))
+
+
+def test_messages_are_read_once_and_what_was_asked_for_is_done(lake: Lake, tmp_path: Path) -> None:
+    """The stream goes on behind what was recomputed: it reads only the request."""
+    lake = Lake(lake.spark, own_home(lake.settings, tmp_path))
+    project = made_with(lake, USERS, replace(LOUD_ORDERS, lookups=ORDERS.lookups))
+    before = step_record(project, "enrich orders").rows
+    ask(project, actions_of(project, "discard", Chosen(ORDERS, "true", "true", {}), who="Ada", note=""))
+    assert rebuilt(lake, ORDERS.gold_table) == ["gold.enriched_orders: 2 facts changed, 0 wait"]
+    assert [row["line_item_id"] for row in read(project, ORDERS.discarded.name)] == [2]
+    assert step_record(project, "enrich orders").rows - before == 1
+    assert reconcile_facts(lake, ORDERS).holds
+
+
+PARTS = ("create_tables", "discard", "backfill", "quarantine_malformed", "keep_definition", "begin_behind")
+
+
+@pytest.mark.long
+def test_a_crash_while_gold_is_recomputed_is_ended_by_a_run(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = replace(LOUD_ORDERS, lookups=ORDERS.lookups)
+    made = made_with(Lake(lake.spark, own_home(lake.settings, tmp_path / "made")), USERS, orders)
+    for part in PARTS:
+        shutil.copytree(made.home, tmp_path / part)
+        project = own_home(made, tmp_path / part)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, part, fail_after(getattr(module, part)))
+            with pytest.raises(RuntimeError, match="power cut"):
+                rebuilt(Lake(lake.spark, project), ORDERS.gold_table)
+        catch_up(project, enriching(Lake(lake.spark, project), [ORDERS]))
+        assert reconcile_facts(Lake(lake.spark, project), ORDERS).holds
+        rebuilt(Lake(lake.spark, project), ORDERS.gold_table)
+        check(Lake(lake.spark, project))
 
 
 FORGET, REMOVE, CATCH_UP = (module, "forget_progress"), (LakeTable, "remove"), (module, "catch_up")

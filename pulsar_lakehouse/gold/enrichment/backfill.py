@@ -6,7 +6,7 @@ stream runs, and nothing else writes gold meanwhile. A second row of that table 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from functools import reduce
@@ -69,6 +69,9 @@ class Scope:
         if self.since == self.until:
             return str(self.since or "all days")
         return f"{self.since or 'the first day'} to {self.until or 'the last day'}"
+
+
+EVERYTHING = Scope()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +171,12 @@ def _gathered(lake: Lake, enrichment: Enrichment, scope: Scope) -> Iterator[Work
     decoded = lake.table(enrichment.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=enrichment)
     placed = _placed(lake, enrichment, scope, (gold, waiting))
     landed = _landed(lake, enrichment, scope, decoded, placed)
-    with cached(landed) as facts, cached(_touched(facts, placed, decoded, (gold, waiting), enrichment)) as touched:
-        in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
+    with ExitStack() as kept:
+        facts, touched, in_gold, in_waiting = kept.enter_context(cached(landed)), placed, gold, waiting
+        if scope != EVERYTHING:
+            chosen = _touched(facts, placed, decoded, (gold, waiting), enrichment)
+            touched = kept.enter_context(cached(chosen))
+            in_gold, in_waiting = (table.join(touched, on="position", how="left_semi") for table in (gold, waiting))
         everywhere = (each.select(*bounded(enrichment)) for each in (facts, in_gold, in_waiting))
         number, bounds = bounds_of(reduce(DataFrame.union, everywhere), enrichment)
         if not number:
@@ -208,6 +215,8 @@ def _write(lake: Lake, enrichment: Enrichment, work: Work, decided: Decided, *, 
 
 def _placed(lake: Lake, enrichment: Enrichment, scope: Scope, tables: Sequence[DataFrame]) -> DataFrame:
     """The positions of the rows of gold and of the waiting facts that are in scope."""
+    if scope == EVERYTHING:
+        return reduce(DataFrame.union, (table.select("position") for table in tables))
     leading = {each.name: _leading(lake, each, scope) for each in enrichment.lookups}
     meant = (table.where(is_meant(scope, enrichment, table, leading)).select("position") for table in tables)
     return reduce(DataFrame.union, meant).distinct()
@@ -269,10 +278,11 @@ def _landed(lake: Lake, enrichment: Enrichment, scope: Scope, decoded: DataFrame
 
     `placed` are needed too: a fact stored under a day of the scope can have another day by today's declaration.
     """
-    landed = valid_facts(decoded, enrichment)
-    is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
-    facts = landed.join(placed.withColumn("_is_placed", F.lit(True)), on="position", how="left")
-    facts = facts.where(is_meant_now | F.col("_is_placed")).drop("_is_placed")
+    facts = valid_facts(decoded, enrichment)
+    if scope != EVERYTHING:
+        is_meant_now = is_of_days(scope, enrichment) if scope.key is None else F.lit(False)
+        facts = facts.join(placed.withColumn("_is_placed", F.lit(True)), on="position", how="left")
+        facts = facts.where(is_meant_now | F.col("_is_placed")).drop("_is_placed")
     for table in (enrichment.duplicates, enrichment.discarded):
         facts = _without(facts, rows_if_small(lake.table(table.name).pin(), columns=["position"]))
     topic = enrichment.topic

@@ -44,8 +44,6 @@ def enrich(lake: Lake, enrichment: Enrichment, succession: Succession | None = N
     """
     create_tables(lake, enrichment)
     stream = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), _sources(lake, enrichment))
-    states = [*(each.table for each in enrichment.feeds), *(each.table for each in enrichment.matches)]
-    reads = [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]  # in the order of the sources
     succession = succession or Succession()
 
     def place_batch(events: DataFrame, number: int) -> None:
@@ -54,8 +52,14 @@ def enrich(lake: Lake, enrichment: Enrichment, succession: Succession | None = N
             each_batch(place)(events, number)
 
     return stream.writeStream.foreachBatch(place_batch).option(
-        "checkpointLocation", sound_checkpoint(lake, enrichment.gold_table, reads=reads)
+        "checkpointLocation", sound_checkpoint(lake, enrichment.gold_table, reads=reads(enrichment))
     )
+
+
+def reads(enrichment: Enrichment) -> list[str]:
+    """The tables that the stream reads, in the order of its sources: bronze, states, and two with requests."""
+    states = [*(each.table for each in enrichment.feeds), *(each.table for each in enrichment.matches)]
+    return [enrichment.topic.bronze_table, *states, ACTIONS.name, BACKFILLS.name]
 
 
 def _sources(lake: Lake, enrichment: Enrichment) -> list[DataFrame]:

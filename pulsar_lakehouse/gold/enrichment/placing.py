@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.malformed import is_same_row, position_in, quarantine_malformed
+from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.gold.enrichment.duplicates import find_duplicates, repeated_keys
 from pulsar_lakehouse.gold.enrichment.events import REJECTED, Batch, facts_among, is_event
 from pulsar_lakehouse.gold.enrichment.lookups import look_up
@@ -53,20 +54,21 @@ def _placed(lake: Lake, batch: Batch, facts: DataFrame) -> Iterator[DataFrame]:
 
 def quarantine_rejected(batch: Batch) -> None:
     """Quarantine rejected messages, except those that are placed already because older checks accepted them."""
-    rejected = batch.events.where(is_event(REJECTED))
+    rejected, enrichment = batch.events.where(is_event(REJECTED)), batch.enrichment
     # Cached, and so a plan of its own: for the search, which can read much, code is generated.
     with batch.lake.sized(batch.summary.events, batch.events) as lake:
-        others = nullcontext(rejected) if batch.is_new else cached(_not_placed(batch, rejected))
+        search = partial(not_placed, lake, enrichment, rejected, since=batch.summary.rejected_since or 0)
+        others = nullcontext(rejected) if batch.is_new else cached(search())
         with others as rows, lake.sized(batch.summary.rejected, interpreted=True) as sized:
-            quarantine_malformed(sized, batch.enrichment.decoding, rows, are_new=batch.is_new)
+            quarantine_malformed(sized, enrichment.decoding, rows, are_new=batch.is_new)
 
 
-def _not_placed(batch: Batch, rejected: DataFrame) -> DataFrame:
-    """The rejected messages that are in no table. The lowest ledger id among them limits the search."""
-    newer, topic = F.col("position.ledger_id") >= F.lit(batch.summary.rejected_since), batch.enrichment.topic
-    tables = [batch.lake.table(name).pin().rows.where(newer).select("position") for name in batch.enrichment.places]
+def not_placed(lake: Lake, enrichment: Enrichment, rejected: DataFrame, *, since: int) -> DataFrame:
+    """The rejected messages that are in no table. None of them has a ledger before `since`: it limits the search."""
+    newer, topic = F.col("position.ledger_id") >= since, enrichment.topic
+    tables = [lake.table(name).pin().rows.where(newer).select("position") for name in enrichment.places]
     if topic.rows:  # then a message can be there in part
-        malformed = batch.lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == topic.name)
+        malformed = lake.table(MALFORMED.name).pin().rows.where(F.col("topic") == topic.name)
         tables.append(malformed.where(newer).select(position_in(topic)))
     is_placed = is_same_row(F.col("position"), F.col("_placed"), topic)
     placed = reduce(DataFrame.union, tables).withColumnRenamed("position", "_placed")

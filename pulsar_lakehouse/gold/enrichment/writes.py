@@ -3,11 +3,11 @@
 A crash can leave a fact both in gold and waiting. The next batch that recomputes the fact corrects that.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
-from functools import partial, reduce
+from functools import reduce
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ from pulsar_lakehouse.tables.lake import Lake, Pinned
 from pulsar_lakehouse.tables.reading import LeftToSparkError, find_rows, rows_if_small
 from pulsar_lakehouse.tables.stored import Ranges
 
-Write = Callable[[Lake, Enrichment, DataFrame], None]
 End = TypeVar("End")
 
 
@@ -148,23 +147,28 @@ def write_difference(
 
     `wanted` are cached facts from `look_up`, with `_current`, their row in gold or NULL, and `_is_waiting`. A row of
     gold is corrected if it lacks state now, or if `is_changed` is TRUE. With `at_once`, gold is written in one commit,
-    which costs more.
+    which costs more if rows are both added and corrected.
     """
-    is_missing, in_gold = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull()
-    is_added, is_corrected = ~is_missing & ~in_gold, in_gold & (is_missing | is_changed)
-    if at_once:
-        is_added, is_corrected = F.lit(False), is_corrected | is_added
-    writes: list[tuple[Column, Write]] = [
-        (is_missing & ~F.col("_is_waiting"), _begin_waiting),
-        (is_added, _add_to_gold),
-        (is_corrected, partial(_correct_gold, pruning=pruning, adds=at_once)),
-        (F.col("_is_waiting"), _end_waiting),
-    ]
-    [[rows, *counts]] = wanted.agg(F.count("*"), *(F.count_if(which) for which, _ in writes)).collect()
+    is_missing, in_gold, is_waiting = F.col("missing").isNotNull(), F.col(CURRENT).isNotNull(), F.col("_is_waiting")
+    begins, is_added, is_corrected = (
+        is_missing & ~is_waiting,
+        ~is_missing & ~in_gold,
+        in_gold & (is_missing | is_changed),
+    )
+    counts = map(F.count_if, (begins, is_added, is_corrected, is_waiting))
+    [[rows, begun, added, corrected, waiting]] = wanted.agg(F.count("*"), *counts).collect()
     sized = lake.writing(rows, wanted)
-    for count, (which, write) in zip(counts, writes, strict=True):
-        if count:
-            write(sized, enrichment, wanted.where(which))
+    if begun:
+        _begin_waiting(sized, enrichment, wanted.where(begins))
+    if added and corrected and at_once:
+        _correct_gold(sized, enrichment, wanted.where(is_added | is_corrected), pruning, adds=True)
+    else:
+        if added:
+            _add_to_gold(sized, enrichment, wanted.where(is_added))
+        if corrected:
+            _correct_gold(sized, enrichment, wanted.where(is_corrected), pruning)
+    if waiting:
+        _end_waiting(sized, enrichment, wanted.where(is_waiting))
 
 
 def write_duplicates(lake: Lake, enrichment: Enrichment, duplicates: DataFrame, *, are_new: bool = False) -> None:
@@ -212,7 +216,9 @@ def _add_to_gold(lake: Lake, enrichment: Enrichment, facts: DataFrame) -> None:
     lake.table(enrichment.gold_table).append(facts.select(*enrichment.gold_columns))
 
 
-def _correct_gold(lake: Lake, enrichment: Enrichment, facts: DataFrame, pruning: Pruning, *, adds: bool) -> None:
+def _correct_gold(
+    lake: Lake, enrichment: Enrichment, facts: DataFrame, pruning: Pruning, *, adds: bool = False
+) -> None:
     """Update the state of facts in gold, and remove facts without usable state. With `adds`, also insert new facts."""
     rows = facts.select(*enrichment.gold_columns, F.col("missing").isNotNull().alias("_is_gone"))
     columns = {name: f"new.`{name}`" for name in enrichment.gold_columns}
