@@ -184,18 +184,17 @@ def borrower_killed_while_the_engine_is_frozen(world: World) -> None:
 
 @contextmanager
 def _lent(world: World) -> Iterator[tuple[psutil.Process, psutil.Process]]:
-    """A run that has borrowed Spark, and the engine, somewhere in the run. After the block, other runs take over."""
+    """A run that has borrowed Spark, and the engine, somewhere in the run. After the block, another run takes over."""
     world.stop()
-    world.command("engine", "up")
+    if control.state(world.settings) is None:
+        world.command("engine", "up")
     world.send()
     with world.begun("run") as owner:
         found = world.wait_for(lambda: _engine(world, owner))
         _pause(world, 15)
         yield owner, psutil.Process(found["pid"])
+        world.run()
         world.send(0.3)
-        while world.command("run", codes=(0, BUSY)).code:
-            time.sleep(0.2)
-    world.command("engine", "down")
 
 
 def _engine(world: World, owner: psutil.Process) -> dict[str, Any] | None:

@@ -117,6 +117,7 @@ def begin(home: Path, draw: random.Random) -> World:
         world.start_broker()
         world.send()
         world.command("run")  # one that ends well leaves an archive of classes, with which others start sooner
+        world.command("engine", "up")
         world.run()
         world.await_agreement()
         world.readers.start()

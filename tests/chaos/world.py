@@ -21,6 +21,7 @@ import psutil
 import pulsar
 
 from pulsar_lakehouse.contracts.topics import Topic
+from pulsar_lakehouse.engine import control
 from pulsar_lakehouse.errors import BusyError, LakehouseError, PermanentError
 from pulsar_lakehouse.local import broker
 from pulsar_lakehouse.local.processes import begun_by, end, read_state
@@ -255,6 +256,7 @@ class World:
         with ignoring_gone():
             end([process, *process.children(recursive=True)], 60, by=signal.SIGKILL)
         process.wait(60)
+        self.wait_for(lambda: not (control.state(self.settings) or {}).get("borrower"))
 
     @contextmanager
     def served(self) -> Iterator[Read]:
@@ -422,6 +424,7 @@ class World:
     def close(self) -> None:
         self.readers.stop()
         self.kill()
+        control.stop(self.settings)
         broker.stop(self.settings)
 
 
