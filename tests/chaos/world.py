@@ -89,8 +89,8 @@ class World:
 
     def __post_init__(self) -> None:
         self._waves = Waves(self.draw)
-        delta_rs = Reader("delta-rs", by_delta_rs(self.settings), pause=1)
-        sql = Reader("lakehouse sql", by_query(self.settings), pause=1, is_of_a_moment=True)
+        delta_rs = Reader("delta-rs", by_delta_rs(self.settings), pause=2)
+        sql = Reader("lakehouse sql", by_query(self.settings), pause=2, is_of_a_moment=True)
         self.readers = Readers(self.settings, [delta_rs, sql])
 
     @property
