@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -68,11 +68,14 @@ def connect(endpoint: Endpoint, settings: Settings) -> pulsar.Client:
 @contextmanager
 def connected(endpoint: Endpoint, settings: Settings) -> Iterator[pulsar.Client]:
     """A client for the block, which raises BrokerError for errors of the client."""
-    with closing(connect(endpoint, settings)) as client:
-        try:
-            yield client
-        except pulsar.PulsarException as error:
-            raise BrokerError(f"{endpoint.service_url}: {error}") from error
+    client = connect(endpoint, settings)
+    try:
+        yield client
+    except pulsar.PulsarException as error:
+        raise BrokerError(f"{endpoint.service_url}: {error}") from error
+    finally:
+        with suppress(pulsar.PulsarException):  # of a lost connection, which would hide what the block raises
+            client.close()
 
 
 def call_admin(

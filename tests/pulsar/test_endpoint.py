@@ -8,11 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+import pulsar
 import pytest
 import trustme
 
-from pulsar_lakehouse.errors import RefusedError, UnreachableError
-from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate
+from pulsar_lakehouse.errors import BrokerError, RefusedError, UnreachableError
+from pulsar_lakehouse.pulsar.endpoint import Endpoint, call_admin, check_certificate, connected
 from pulsar_lakehouse.settings import load_settings
 from tests.redirects import redirecting_brokers
 from tests.tokens import token
@@ -33,6 +34,18 @@ def test_no_broker_answers(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError) as error:
         call_admin("GET", "brokers/ready", endpoint("http://127.0.0.1:1,127.0.0.1:2"), load_settings(home=tmp_path))
     assert str(error.value) == "http://127.0.0.1:1,127.0.0.1:2: no answer from the broker: ConnectionError"
+
+
+def test_a_client_that_cannot_be_closed_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def close(client: pulsar.Client) -> None:
+        raise pulsar.Timeout
+
+    monkeypatch.setattr(pulsar.Client, "close", close)
+    with (
+        pytest.raises(BrokerError, match="no acknowledgement"),
+        connected(endpoint("http://127.0.0.1:1"), load_settings(home=tmp_path)),
+    ):
+        raise BrokerError("no acknowledgement")
 
 
 def test_each_host_has_the_path_of_the_url(tmp_path: Path) -> None:
