@@ -18,6 +18,8 @@ from pulsar_lakehouse.storage import folder, put, time_precision
 
 VERSION = "v1"
 """The version of the files of a checkpoint."""
+ENDED = VERSION, json.dumps({"nextBatchWatermarkMs": 0})
+"""The lines of the file in `commits` of a batch that has ended."""
 UNREAD = "-"
 """Stands for the offset of a source of which nothing was read."""
 RETAINED = 100
@@ -87,8 +89,10 @@ def begin_behind(settings: Settings, stream: str, offsets: Sequence[str], contex
 
     One whose offset is UNREAD is read from its beginning. `context` is as of `batch_context`.
     """
-    with next_batch(settings, stream, begin(settings, stream, "{}"), "\n".join(offsets), context):
-        pass
+    begin(settings, stream, "{}")
+    # In this order, as without them the stream would do the whole batch at once. It begins again without offsets.
+    _create(settings, stream, "commits/0", *ENDED)
+    _create(settings, stream, "offsets/0", VERSION, context, *offsets)
 
 
 def stopped_after(settings: Settings, stream: str) -> Stopped | None:
@@ -131,7 +135,7 @@ def next_batch(
     number = stopped.number + 1
     _create(settings, stream, f"offsets/{number}", VERSION, context, offset)
     yield stopped.stream, number
-    _create(settings, stream, f"commits/{number}", VERSION, json.dumps({"nextBatchWatermarkMs": 0}))
+    _create(settings, stream, f"commits/{number}", *ENDED)
     with suppress(BaseError, OSError):  # what is left is removed after a later batch
         _remove_batches(_checkpoint(settings, stream), number - RETAINED)
 

@@ -124,10 +124,9 @@ def batch_context(spark: SparkSession) -> str:
     return json.dumps(context)
 
 
-def behind_all(lake: Lake, table: str) -> str:
-    """The offset behind everything that a table has now."""
-    source = lake.table(table)
-    return TableOffset(table_id=source.id, version=source.version + 1, index=NOTHING).model_dump_json(by_alias=True)
+def behind(lake: Lake, table: str, version: int) -> str:
+    """The offset behind a version of a table."""
+    return TableOffset(table_id=lake.table(table).id, version=version + 1, index=NOTHING).model_dump_json(by_alias=True)
 
 
 def finished_version(lake: Lake, stream: str, *, reads: str) -> int:

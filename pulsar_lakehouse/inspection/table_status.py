@@ -15,7 +15,7 @@ from pulsar_lakehouse.checkpoints.batches import Batch, batches, last_batch
 from pulsar_lakehouse.checkpoints.offsets import table_offsets
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.storage import files_in, folder
-from pulsar_lakehouse.tables.stored import bytes_of, dataset_of, existing_tables, files_of
+from pulsar_lakehouse.tables.stored import bytes_of, dataset_of, existing_tables, files_of, is_stored, stored_table
 
 REFRESHES_TABLE = "gold.refreshes"
 """The table that records which versions of its sources the refresh of a SQL table has read."""
@@ -118,6 +118,15 @@ def _changed_at(table: DeltaTable) -> datetime:
 def batches_of(settings: Settings, stream: str) -> list[tuple[datetime, dict[str, int]]]:
     """When each batch of a stream ended, in UTC, with the last version that it has read by table id; oldest first."""
     return [(batch.ended, dict(_read_by(batch))) for batch in batches(settings, stream)]
+
+
+def read_to_its_end(settings: Settings, stream: str, table: str) -> int:
+    """The last version of a table, of which it reads all rows, that a stream has surely read to its end; -1 if none."""
+    batch = last_batch(settings, stream)
+    if not batch or not is_stored(settings, table):
+        return -1
+    id = str(stored_table(settings, table).metadata().id)
+    return min((each.all_read for each in table_offsets(batch.offsets) if each.table_id == id), default=-1)
 
 
 def _read_by(batch: Batch) -> list[tuple[str, int]]:

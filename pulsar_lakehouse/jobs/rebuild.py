@@ -7,10 +7,11 @@ rebuild is killed, the next run makes again, and a rebuild that is repeated begi
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.checkpoints.batches import UNREAD, begin_behind
-from pulsar_lakehouse.checkpoints.soundness import batch_context, behind_all
+from pulsar_lakehouse.checkpoints.soundness import batch_context, behind
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.malformed import position_in, quarantine_malformed
 from pulsar_lakehouse.contracts.topics import ROWS, Topic
@@ -159,19 +160,30 @@ def _recompute(lake: Lake, facts: Enrichment) -> Difference:
 
     If this is killed, the stream begins again, with the same result.
     """
-    step, facts = f"backfill {facts.topic.name}", as_written(lake, facts)
-    create_tables(lake, facts)
-    behind = [behind_all(lake, table) for table in reads(facts)[:-2]]
-    asked = lake.table(ACTIONS.name).read().where((F.col("topic") == facts.topic.name) & (F.col("action") == DISCARD))
-    discard(lake, facts, asked.select(position_in(facts.topic)))
-    with told(lake.settings, replace(enriched(facts), step=step)):
+    create_tables(lake, as_written(lake, facts))
+    sources = reads(facts)[:-1]  # backfills that were asked for and not done yet are done after this one
+    seen = lake.versions(sources)  # before the schemas: the stream reads what lands later by those that come with it
+    facts = as_written(lake, facts)
+    discards = (F.col("topic") == facts.topic.name) & (F.col("action") == DISCARD)
+    discard(lake, facts, lake.table(ACTIONS.name).read().where(discards).select(position_in(facts.topic)))
+    with told(lake.settings, replace(enriched(facts), step=f"backfill {facts.topic.name}")):
         difference = backfill(lake, facts, EVERYTHING)
-    landed = lake.table(facts.topic.bronze_table).pin().rows.transform(decode_facts, enrichment=facts)
-    with cached(as_events(landed, facts).where(is_event(REJECTED))) as rejected:
-        quarantine_malformed(lake, facts.decoding, not_placed(lake, facts, rejected, since=0))
+    _quarantine_rejected(lake, facts, lake.table(facts.topic.bronze_table).read(seen[facts.topic.bronze_table]))
     keep_definition(lake, facts.gold_table, facts.definition)
-    begin_behind(lake.settings, facts.gold_table, [*behind, UNREAD, UNREAD], batch_context(lake.spark))
+    offsets = [*(behind(lake, table, version) for table, version in seen.items()), UNREAD]
+    begin_behind(lake.settings, facts.gold_table, offsets, batch_context(lake.spark))
     return difference
+
+
+def _quarantine_rejected(lake: Lake, facts: Enrichment, messages: DataFrame) -> None:
+    """Quarantine those of the messages that break the contract and are in no table."""
+    events = as_events(decode_facts(messages, enrichment=facts), facts)
+    with (
+        cached(events.where(is_event(REJECTED))) as rejected,
+        cached(not_placed(lake, facts, rejected, since=0)) as new,
+    ):
+        if not new.isEmpty():
+            quarantine_malformed(lake, facts.decoding, new)
 
 
 def _compute_again(lake: Lake, tables: Iterable[SqlTable]) -> Iterator[str]:

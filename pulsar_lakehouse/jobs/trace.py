@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pulsar_lakehouse.access import ITSELF, Reader
-from pulsar_lakehouse.checkpoints.batches import begun_at, last_batch
-from pulsar_lakehouse.checkpoints.offsets import table_offsets
+from pulsar_lakehouse.checkpoints.batches import begun_at
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.topics import Encoding, Topic
 from pulsar_lakehouse.errors import ConfigurationError, LakehouseError
@@ -18,7 +17,7 @@ from pulsar_lakehouse.gold.enrichment.declaration import ACTIONS, BACKFILLS, Enr
 from pulsar_lakehouse.gold.enrichment.match import Match
 from pulsar_lakehouse.inspection.query import query
 from pulsar_lakehouse.inspection.row_history import History, Row, RowChange
-from pulsar_lakehouse.inspection.table_status import batches_of
+from pulsar_lakehouse.inspection.table_status import batches_of, read_to_its_end
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
 from pulsar_lakehouse.silver.entity import Entity
@@ -160,11 +159,9 @@ def has_values(texts: Mapping[str, str], schema: pa.Schema) -> tuple[str, dict[s
 
 def _all_placed(settings: Settings, facts: Enrichment) -> int:
     """The last version of bronze of which each message is in a table of facts, or malformed; -1 if none surely is."""
-    bronze, batch = facts.topic.bronze_table, last_batch(settings, facts.gold_table)
-    if not facts.topic.is_plain or not batch or not is_stored(settings, bronze):  # others can have no rows
+    if not facts.topic.is_plain:  # others can have no rows
         return -1
-    id = str(stored_table(settings, bronze).metadata().id)
-    return min((each.all_read for each in table_offsets(batch.offsets) if each.table_id == id), default=-1)
+    return read_to_its_end(settings, facts.gold_table, facts.topic.bronze_table)
 
 
 def _messages(

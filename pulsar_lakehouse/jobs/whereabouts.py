@@ -13,7 +13,7 @@ from pulsar_lakehouse.contracts.topics import Topic
 from pulsar_lakehouse.errors import ConfigurationError
 from pulsar_lakehouse.gold.enrichment.declaration import Enrichment
 from pulsar_lakehouse.inspection.row_history import Row
-from pulsar_lakehouse.inspection.table_status import batches_of
+from pulsar_lakehouse.inspection.table_status import read_to_its_end
 from pulsar_lakehouse.jobs.trace import position, told_of_missing
 from pulsar_lakehouse.pipeline.declared import Pipeline
 from pulsar_lakehouse.settings import Settings
@@ -102,10 +102,9 @@ def _among_facts(rows: "partial[list[Row]]", facts: Enrichment) -> Whereabouts |
 
 
 def _is_read(settings: Settings, stream: str, topic: Topic, id: MessageId) -> bool:
-    """Whether the message was in bronze at the version that the stream into a table has read."""
+    """Whether the message was in bronze at the version that the stream into a table has read to its end."""
     table = topic.bronze_table
-    read = [read for _, read in batches_of(settings, stream)][-1:]
-    version = read[0].get(str(stored_table(settings, table).metadata().id), -1) if read else -1
+    version = read_to_its_end(settings, stream, table)
     return version >= 0 and bool(_rows(settings, table, version=version, id=id))
 
 

@@ -80,7 +80,7 @@ object Unsynced {
 
   def add(files: File*): Unit = files.foreach(changed.add)
 
-  /** One after the other, as who sees a new name may rely on it. Nobody relies on checksums. */
+  /** One after the other, as who sees a new name may rely on it. Without the name of a checksum, nothing is verified. */
   def rename(from: File, to: File): Unit = synchronized {
     sync()
     Files.move(from.toPath, to.toPath, StandardCopyOption.ATOMIC_MOVE)
@@ -103,8 +103,10 @@ object Unsynced {
         val actions = Files.readString(commit.toPath, StandardCharsets.ISO_8859_1)
         if (!BySpark.matches(actions)) {
           val paths = Written.findAllMatchIn(actions).map(found => new URI(found.group(1)).getPath)
-          val files = paths.map(new File(log.getParentFile, _)) ++ Iterator(commit)
-          files.foreach(file => add(file, file.getParentFile))
+          val table = log.getParentFile
+          for (file <- paths.map(new File(table, _)) ++ Iterator(commit))
+            Iterator.iterate(file)(_.getParentFile).takeWhile(_ != table).foreach(add(_))
+          add(table)
           sync()
         }
       }

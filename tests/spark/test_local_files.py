@@ -168,7 +168,7 @@ def test_a_commit_of_delta_rs_is_synced_before_it_is_relied_on(
     [file] = tmp_path.glob("*/*.parquet")
     with shim.failing(notes=True):
         files.open(commit).close()
-    made = [tmp_path / "_delta_log", file.parent, file, tmp_path / "_delta_log" / commit.getName()]
+    made = [tmp_path, tmp_path / "_delta_log", file.parent, file, tmp_path / "_delta_log" / commit.getName()]
     assert synced(shim, tmp_path) == sorted(str(path.relative_to(tmp_path)) for path in made)
     (tmp_path / "_delta_log" / f"{0:020}.crc").touch()
     with shim.failing(notes=True):
