@@ -76,7 +76,7 @@ airflow: install ## Start the broker and Airflow, which runs the pipeline every 
 	@$(RUN)/lakehouse airflow up
 
 .PHONY: bench
-bench: install ## Run all benchmarks (an hour and a half)
+bench: install ## Run all benchmarks (two hours)
 	@set -e; for each in land merge replicate release correct rebuild publish refresh pipeline small freshness airflow quality cluster backpressure; do \
 		$(RUN)/python -m benchmarks $$each; done
 

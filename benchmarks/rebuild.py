@@ -1,6 +1,6 @@
 """The time in which gold is made again from bronze: where nothing differs, and where each order gets another value.
 
-    .venv/bin/python -m benchmarks rebuild [--orders 1000000] [--rounds 3]
+    .venv/bin/python -m benchmarks rebuild [--orders 200000] [--rounds 2]
 
 The orders are enriched once, which is measured too. Then `lakehouse rebuild` makes gold again with the same columns,
 and with one that has another value in each order. A tenth of the orders repeat a key, and one of a thousand is
@@ -27,8 +27,8 @@ ORDERS_OF_A_DAY, DAY = 10_000, 86_400_000
 
 
 def main(
-    orders: Annotated[int, typer.Option(help="Orders in bronze.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.")] = 3,
+    orders: Annotated[int, typer.Option(help="Orders in bronze.")] = 200_000,
+    rounds: Annotated[int, typer.Option(help="Repetitions; medians are shown.")] = 2,
 ) -> None:
     with open_lake() as outer:
         lake = lakes(outer, (orders,))[orders]
