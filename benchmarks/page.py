@@ -9,7 +9,6 @@ Spark is started. Of five looks, the median counts; the first is told, too, as a
 state of the pipeline is found anew each time.
 """
 
-import json
 import shutil
 import statistics
 import time
@@ -19,6 +18,8 @@ from typing import Annotated
 import duckdb
 import typer
 
+from pulsar_lakehouse.checkpoints.batches import begin_behind, last_batch
+from pulsar_lakehouse.checkpoints.offsets import behind
 from pulsar_lakehouse.cli import report
 from pulsar_lakehouse.cli.demo import demo_settings
 from pulsar_lakehouse.page.page import KEPT_SECONDS, Page
@@ -66,7 +67,7 @@ def main(
         shutil.copytree(demo_settings(load_settings()).home, folder)
         multiply(settings, "bronze.orders", BRONZE, orders)
         multiply(settings, "gold.enriched_orders", GOLD, orders)
-        end_batch(settings, "gold.enriched_orders", "bronze.orders")
+        read_all(settings, "gold.enriched_orders", "bronze.orders")
     tables = [(name, f"{table.count():,}", f"{table.version():,}") for name, table in existing_tables(settings)]
     report.OUT.print(report.grid(("table", "rows", "version"), tables, numbers=True))
     (row,) = duckdb.from_arrow(dataset_of(stored_table(settings, "gold.enriched_orders"))).limit(1).fetchall()
@@ -91,17 +92,15 @@ def multiply(settings: Settings, name: str, statement: str, orders: int) -> None
         append_arrow(settings, name, added.to_arrow_table().select(schema.names).cast(schema))
 
 
-def end_batch(settings: Settings, stream: str, source: str) -> None:
-    """Add a batch to a checkpoint, in which the stream has read all of a source."""
-    table, checkpoint = stored_table(settings, source), Path(settings.checkpoint_path(stream))
-    number = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdigit())
-    offsets = []
-    for line in (checkpoint / f"offsets/{number}").read_text().splitlines():
-        is_of_source = f'"reservoirId":"{table.metadata().id}"' in line
-        offset = {**json.loads(line), "reservoirVersion": table.version() + 1, "index": -1} if is_of_source else None
-        offsets.append(json.dumps(offset) if offset else line)
-    (checkpoint / f"offsets/{number + 1}").write_text("\n".join(offsets))
-    (checkpoint / f"commits/{number + 1}").write_text("v1\n{}")
+def read_all(settings: Settings, stream: str, source: str) -> None:
+    """Let the checkpoint of a stream say that it has read all of a source."""
+    table, batch = stored_table(settings, source), last_batch(settings, stream)
+    assert batch
+    _, context, *offsets = batch.offsets.splitlines()
+    id = str(table.metadata().id)
+    offsets = [behind(id, table.version()) if id in offset else offset for offset in offsets]
+    shutil.rmtree(settings.checkpoint_path(stream))
+    begin_behind(settings, stream, offsets, context)
 
 
 def _milliseconds(page: Page, path: str, query: str, form: str) -> float:

@@ -79,9 +79,14 @@ class Stopped(NamedTuple):
 
 def begin(settings: Settings, stream: str, offset: str) -> Stopped:
     """Create the checkpoint of a stream that begins at an offset. There must be none."""
+    return Stopped(_begun(settings, stream), -1, offset)
+
+
+def _begun(settings: Settings, stream: str) -> str:
+    """The id of a stream whose checkpoint this creates."""
     id = str(uuid4())
     _create(settings, stream, "metadata", json.dumps({"id": id}))
-    return Stopped(id, -1, offset)
+    return id
 
 
 def begin_behind(settings: Settings, stream: str, offsets: Sequence[str], context: str) -> None:
@@ -89,7 +94,7 @@ def begin_behind(settings: Settings, stream: str, offsets: Sequence[str], contex
 
     One whose offset is UNREAD is read from its beginning. `context` is as of `batch_context`.
     """
-    begin(settings, stream, "{}")
+    _begun(settings, stream)
     # In this order, as without them the stream would do the whole batch at once. It begins again without offsets.
     _create(settings, stream, "commits/0", *ENDED)
     _create(settings, stream, "offsets/0", VERSION, context, *offsets)

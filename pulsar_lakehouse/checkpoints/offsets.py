@@ -4,9 +4,6 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field, ValidationError
 
-NOTHING = -1
-"""The index of an offset that has read nothing of its version."""
-
 
 class TableOffset(BaseModel, populate_by_name=True):
     source_version: int = Field(default=1, alias="sourceVersion")
@@ -26,6 +23,11 @@ class TableOffset(BaseModel, populate_by_name=True):
     def all_read(self) -> int:
         """The last version that was surely read to its end; -1 if none was."""
         return -1 if self.is_first else self.version - 1
+
+
+def behind(table_id: str, version: int) -> str:
+    """The offset, as JSON, of a stream that has read a version to its end, and nothing of the next one."""
+    return TableOffset(table_id=table_id, version=version + 1, index=-1).model_dump_json(by_alias=True)
 
 
 def table_offsets(lines: str) -> list[TableOffset]:

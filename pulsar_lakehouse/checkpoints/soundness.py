@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from pulsar_lakehouse.checkpoints.batches import UNREAD, VERSION
-from pulsar_lakehouse.checkpoints.offsets import NOTHING, TableOffset
+from pulsar_lakehouse.checkpoints.offsets import TableOffset
 from pulsar_lakehouse.progress import CONSOLE
 from pulsar_lakehouse.spark.files import Files, java_class
 from pulsar_lakehouse.storage import folder, put, time_precision
@@ -122,11 +122,6 @@ def batch_context(spark: SparkSession) -> str:
     # Spark has the number of partitions from a setting of the stream itself.
     context["conf"] = {name: spark.conf.get(name) if held is None else held for name, held in context["conf"].items()}
     return json.dumps(context)
-
-
-def behind(lake: Lake, table: str, version: int) -> str:
-    """The offset behind a version of a table."""
-    return TableOffset(table_id=lake.table(table).id, version=version + 1, index=NOTHING).model_dump_json(by_alias=True)
 
 
 def finished_version(lake: Lake, stream: str, *, reads: str) -> int:

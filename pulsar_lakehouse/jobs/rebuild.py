@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pulsar_lakehouse.checkpoints.batches import UNREAD, begin_behind
-from pulsar_lakehouse.checkpoints.soundness import batch_context, behind
+from pulsar_lakehouse.checkpoints.offsets import behind
+from pulsar_lakehouse.checkpoints.soundness import batch_context
 from pulsar_lakehouse.contracts.decoding import MALFORMED
 from pulsar_lakehouse.contracts.malformed import position_in, quarantine_malformed
 from pulsar_lakehouse.contracts.topics import ROWS, Topic
@@ -170,7 +171,7 @@ def _recompute(lake: Lake, facts: Enrichment) -> Difference:
         difference = backfill(lake, facts, EVERYTHING)
     _quarantine_rejected(lake, facts, lake.table(facts.topic.bronze_table).read(seen[facts.topic.bronze_table]))
     keep_definition(lake, facts.gold_table, facts.definition)
-    offsets = [*(behind(lake, table, version) for table, version in seen.items()), UNREAD]
+    offsets = [*(behind(lake.table(table).id, version) for table, version in seen.items()), UNREAD]
     begin_behind(lake.settings, facts.gold_table, offsets, batch_context(lake.spark))
     return difference
 
